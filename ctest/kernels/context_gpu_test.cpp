@@ -307,8 +307,8 @@ TEST(context_gpu, heads_of_each_rank) {
       const Array x(storage, {rows, width}, rounded(random.normal(rows * width), storage));
       const Array split(storage, {parts, rows, share}), back(storage, {rows, width});
       const auto work = [&](Queue& queue, auto&& at) {
-        split_columns(queue, at(x), blocks, at(split));
-        join_columns(queue, at(split), blocks, at(back));
+        enqueue(queue, SplitColumns{rows, parts, blocks, storage}, {.x = x, .parts = split}, at);
+        enqueue(queue, JoinColumns{rows, parts, blocks, storage}, {.parts = split, .x = back}, at);
       };
       const std::vector<Array> actual = on_gpu(work, {split, back});
       on_queue([&](Queue& q) { work(q, [](const Array& array) { return array.view(); }); });
@@ -329,7 +329,7 @@ TEST(context_gpu, positions_and_columns_of_a_part) {
   const Array all(Dtype::bf16, {packed.tokens, width}, in);
   const Array part(Dtype::bf16, {rows, width}, rows_of(in, first, rows, width));
   const Array turned(Dtype::bf16, {packed.tokens, width}), own(Dtype::bf16, {rows, width});
-  const Array packed_columns(Dtype::bf16, {rows * count});
+  const Array packed_columns(Dtype::bf16, {rows, count});
   const Array starts = packed.cu_seqlens(), documents = packed.seq_idx();
   const Array own_documents =
       int32_array({packed.document.begin() + first, packed.document.begin() + first + rows});
@@ -349,7 +349,8 @@ TEST(context_gpu, positions_and_columns_of_a_part) {
                 {.in = all, .cu_seqlens = starts, .seq_idx = documents, .out = turned}, at);
         enqueue(q, rope(rows, first),
                 {.in = part, .cu_seqlens = starts, .seq_idx = own_documents, .out = own}, at);
-        pack_columns(q, Columns{at(part), width - count, count}, at(packed_columns));
+        enqueue(q, PackColumns{rows, count, Dtype::bf16},
+                {.columns = {part, width - count, count}, .packed = packed_columns}, at);
       },
       {turned, own, packed_columns});
   EXPECT_EQ(results[1].values(), rows_of(results[0].values(), first, rows, width));

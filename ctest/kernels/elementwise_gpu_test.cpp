@@ -1,7 +1,7 @@
 // Elementwise, document and microbatch operators on a GPU: the same bits as on the host.
 
 #include "ctest/kernels/device_mirror.hpp"
-#include "ctest/kernels/support.hpp"
+#include "ctest/kernels/operator_arrays.hpp"
 #include "kernels/documents/document_index.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/microbatch/take_row.hpp"
@@ -33,8 +33,9 @@ TEST(elementwise_gpu, add_is_the_hosts) {
       const Array out(storage, {count});
       expect_same(
           [&](Queue& q, auto& at) {
-            add(q, at(a), at(b), at(out));
-            add(q, at(a), at(b), at(a));
+            const Add op{out.view().buffer()};
+            enqueue(q, op, {.a = a, .b = b, .out = out}, at);
+            enqueue(q, op, {.a = a, .b = b, .out = a}, at);
           },
           {out, a});
     }
@@ -72,7 +73,8 @@ TEST(elementwise_gpu, cast_is_the_hosts) {
       Values values = random.normal(count);
       values[0] = 257;  // a tie in bf16
       const Array x(from, {count}, values), y(to, {count});
-      expect_same([&](Queue& q, auto& at) { cast(q, at(x), at(y)); }, {y});
+      const Cast op{x.view().buffer(), to};
+      expect_same([&](Queue& q, auto& at) { enqueue(q, op, {.x = x, .y = y}, at); }, {y});
     }
 }
 

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "ctest/kernels/support.hpp"
+#include "ctest/kernels/operator_arrays.hpp"
 #include "execution/error.hpp"
 #include "execution/philox.hpp"
 #include "kernels/elementwise/elementwise.hpp"
@@ -30,10 +30,9 @@ TEST(elementwise, add_rounds_once) {
     for (std::size_t i = 0; i < b.size(); ++i) sum[i] += b[i];
     // Rounding twice is rounding once: the wider type has twice the digits and two more.
     const Array as(storage, {kCount}, a), bs(storage, {kCount}, b), out(storage, {kCount});
-    on_queue([&](Queue& q) {
-      add(q, as, bs, out);
-      add(q, as, bs, as);
-    });
+    const Add op{out.view().buffer()};
+    run(op, {.a = as, .b = bs, .out = out});
+    run(op, {.a = as, .b = bs, .out = as});
     EXPECT_EQ(out.values(), rounded(sum, storage));
     EXPECT_EQ(as.values(), out.values());
   }
@@ -45,11 +44,11 @@ TEST(elementwise, columns_are_packed_and_put_back) {
   for (const auto& [unit, storage] : units_and_types()) {
     const std::int64_t width = 11 * unit, first = 3 * unit, count = 5 * unit;
     const Values values = rounded(random.normal(rows * width), storage);
-    const Array wide(storage, {rows, width}, values), packed(storage, {rows * count});
+    const Array wide(storage, {rows, width}, values), packed(storage, {rows, count});
     const Array back(storage, {rows, width});
+    run(PackColumns{rows, count, storage}, {.columns = {wide, first, count}, .packed = packed});
     on_queue([&](Queue& q) {
       fill(q, back, 0);
-      pack_columns(q, wide.columns(first, count), packed);
       unpack_columns(q, packed, back.columns(first + unit, count));
     });
     const Values of_columns = packed.values(), returned = back.values();
@@ -78,8 +77,9 @@ TEST(elementwise, sums_are_rounded_into_columns) {
       for (std::int64_t j = 0; j < count; ++j)
         ASSERT_EQ(made[i * width + first + j], wanted[i * count + j]);
     if (storage != Dtype::bf16) continue;
-    EXPECT_THROW(on_queue([&](Queue& q) { pack_columns(q, to.columns(first, count), packed); }),
-                 execution::Error);
+    EXPECT_THROW(
+        run(PackColumns{rows, count, storage}, {.columns = {to, first, count}, .packed = packed}),
+        execution::Error);
   }
 }
 
@@ -92,10 +92,8 @@ TEST(elementwise, blocks_of_columns_are_split_among_parts) {
     const Values values = rounded(random.normal(rows * width), storage);
     const Array x(storage, {rows, width}, values), back(storage, {rows, width});
     const Array split(storage, {parts, rows, share});
-    on_queue([&](Queue& q) {
-      split_columns(q, x, blocks, split);
-      join_columns(q, split, blocks, back);
-    });
+    run(SplitColumns{rows, parts, blocks, storage}, {.x = x, .parts = split});
+    run(JoinColumns{rows, parts, blocks, storage}, {.parts = split, .x = back});
     EXPECT_EQ(back.values(), values);
     const Values made = split.values();
     const std::int64_t first[] = {0, 1, 2, 3, 12, 13, 18, 19};  // of part 0
@@ -121,10 +119,8 @@ TEST(elementwise, shares_of_several_parts_are_summed) {
     const Values given = rounded(random.normal(parts * rows * share), storage);
     const Array x(storage, {rows, width}, values), sums(storage, {rows, width});
     const Array split(storage, {parts, rows, share}), back(storage, {parts, rows, share}, given);
-    on_queue([&](Queue& q) {
-      split_columns(q, x, blocks, split);
-      join_columns(q, back, blocks, sums);
-    });
+    run(SplitColumns{rows, parts, blocks, storage}, {.x = x, .parts = split});
+    run(JoinColumns{rows, parts, blocks, storage}, {.parts = back, .x = sums});
     const Values made = split.values(), joined = sums.values();
     for (std::int64_t i = 0; i < rows; ++i) {
       Values wanted(static_cast<std::size_t>(width), 0.0);
@@ -151,10 +147,12 @@ TEST(elementwise, blocks_that_do_not_divide_are_named) {
   for (const ColumnBlocks& blocks : {ColumnBlocks{{6, 0, 0}, {2, 1, 1}}, {{6, 0, 0}, {3, 1, 1}}}) {
     const std::int64_t count = blocks.copies[0] == 2 ? 3 : 4;
     const Array wrong(Dtype::fp32, {count, 2, 3});
-    EXPECT_THROW(on_queue([&](Queue& q) { split_columns(q, x, blocks, wrong); }), execution::Error);
-    EXPECT_THROW(on_queue([&](Queue& q) { join_columns(q, wrong, blocks, x); }), execution::Error);
+    EXPECT_THROW(run(SplitColumns{2, count, blocks, Dtype::fp32}, {.x = x, .parts = wrong}),
+                 execution::Error);
+    EXPECT_THROW(run(JoinColumns{2, count, blocks, Dtype::fp32}, {.parts = wrong, .x = x}),
+                 execution::Error);
   }
-  on_queue([&](Queue& q) { split_columns(q, x, {{6, 0, 0}, {2, 1, 1}}, parts); });
+  run(SplitColumns{2, 4, {{6, 0, 0}, {2, 1, 1}}, Dtype::fp32}, {.x = x, .parts = parts});
 }
 
 TEST(elementwise, fill_every_dtype) {
@@ -190,28 +188,29 @@ TEST(elementwise, cast_rounds_to_nearest) {
   for (const auto& [from, to] : pairs) {
     const Values values = rounded(random.normal(kCount), from);
     const Array x(from, {kCount}, values), y(to, {kCount});
-    on_queue([&](Queue& q) { cast(q, x, y); });
+    run(Cast{x.view().buffer(), to}, {.x = x, .y = y});
     EXPECT_EQ(y.values(), rounded(values, to));
   }
 }
 
 TEST(elementwise, cast_of_a_tie_goes_to_even) {
   const Array x(Dtype::fp32, {2}, Values{257, 259}), y(Dtype::bf16, {2});
-  on_queue([&](Queue& q) { cast(q, x, y); });
+  run(Cast{x.view().buffer(), Dtype::bf16}, {.x = x, .y = y});
   EXPECT_EQ(y.values(), (Values{256, 260}));
 }
 
 TEST(elementwise, mixed_shapes_are_refused) {
   const Array a(Dtype::fp32, {4}), b(Dtype::fp32, {2, 2}), out(Dtype::fp32, {4});
-  EXPECT_THROW(on_queue([&](Queue& q) { add(q, a, b, out); }), execution::Error);
+  EXPECT_THROW(run(Add{a.view().buffer()}, {.a = a, .b = b, .out = out}), execution::Error);
   const Array wide(Dtype::fp64, {4});
-  EXPECT_THROW(on_queue([&](Queue& q) { cast(q, wide, out); }), execution::Error);
+  EXPECT_THROW(run(Cast{wide.view().buffer(), Dtype::fp32}, {.x = wide, .y = out}),
+               execution::Error);
 }
 
 TEST(elementwise, cost_counts_each_operand_once) {
-  EXPECT_EQ(add_cost(100, Dtype::bf16).bytes, 600);
+  EXPECT_EQ((Add{{"", Dtype::bf16, {5, 20}}}.cost().bytes), 600);
   EXPECT_EQ(fill_cost(100, Dtype::int64).bytes, 800);
-  EXPECT_EQ(cast_cost(100, Dtype::fp32, Dtype::bf16).bytes, 600);
+  EXPECT_EQ((Cast{{"", Dtype::fp32, {100}}, Dtype::bf16}.cost().bytes), 600);
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 
 #include "kernels/cost.hpp"
 #include "kernels/elementwise/functors.hpp"
-#include "kernels/operands.hpp"
 
 namespace stowage::kernels {
 
@@ -47,49 +46,43 @@ void copy_rows(Queue& queue, const Matrix<const From>& from, const Matrix<To>& t
                                                to.stride, to.rows * to.columns, whole});
 }
 
-// The dtype of columns, of which packed has as many elements.
-Dtype check_packed(const Operands& operands, const Columns& columns, const View& packed) {
-  const Dtype storage = operands.storage(columns.view, "columns");
-  operands.rank(columns.view, "columns", 2);
-  operands.check(columns, "columns", storage, columns.rows(), columns.count);
-  operands.require(packed.buffer().elements() == columns.rows() * columns.count,
-                   "packed has another number of elements than the columns");
-  return storage;
+template <class T>
+Matrix<T> matrix(const Columns& of) {
+  return {of.view.as<T>() + of.first, of.rows(), of.count, of.width()};
 }
 
-// What both directions of split_columns work on, checked.
-detail::ColumnShares column_shares(std::string_view op, const View& x, const ColumnBlocks& blocks,
-                                   const View& parts) {
-  const Operands operands(op);
-  const Dtype storage = operands.storage(x, "x");
-  operands.rank(x, "x", 2);
-  operands.rank(parts, "parts", 3);
-  const std::int64_t count = parts.extent(0), rows = x.extent(0), width = blocks.width();
-  operands.check(x, "x", storage, {rows, width});
-  detail::ColumnShares of{rows, width, blocks.part_width(count), {}, {}, {}};
+// What both directions of split_columns work on.
+template <class Op>
+detail::ColumnShares column_shares(const Op& op) {
+  detail::ColumnShares of{op.rows, op.blocks.width(), op.blocks.part_width(op.count), {}, {}, {}};
   for (int b = 0; b < 3; ++b) {
-    const std::int64_t copies = of.copies[b] = blocks.copies[b];
-    operands.require(copies > 0 && count % copies == 0 && blocks.widths[b] % (count / copies) == 0,
-                     "a block does not divide among the parts");
-    of.widths[b] = blocks.widths[b];
-    of.shares[b] = blocks.share(b, count);
+    of.copies[b] = op.blocks.copies[b];
+    of.widths[b] = op.blocks.widths[b];
+    of.shares[b] = op.blocks.share(b, op.count);
   }
-  operands.check(parts, "parts", storage, {count, rows, of.part_width});
   return of;
 }
 
 }  // namespace
 
-void add(Queue& queue, const View& a, const View& b, const View& out) {
-  const Operands operands("add");
-  const Dtype storage = operands.storage(out, "out");
-  operands.same(a, "a", out);
-  operands.same(b, "b", out);
-  execution::with_storage_type(storage, [&]<class S>() {
-    const auto *x = a.as<const S>(), *y = b.as<const S>();
-    for_pieces(queue, detail::Add<S>{x, y, out.as<S>(), out.buffer().elements(),
-                                     aligned(x, y, out.as<S>())});
+std::string ColumnBlocks::fault(std::int64_t parts) const {
+  for (int b = 0; b < 3; ++b)
+    if (copies[b] <= 0 || parts % copies[b] != 0 || widths[b] % (parts / copies[b]) != 0)
+      return "a block does not divide among the parts";
+  return {};
+}
+
+void Add::run(Queue& queue, const Operands<View>& views) const {
+  check(*this, views);
+  execution::with_storage_type(each_one.dtype, [&]<class S>() {
+    const auto *x = views.a.as<const S>(), *y = views.b.as<const S>();
+    auto* sum = views.out.as<S>();
+    for_pieces(queue, detail::Add<S>{x, y, sum, each_one.elements(), aligned(x, y, sum)});
   });
+}
+
+Cost Add::cost() const {
+  return {static_cast<double>(each_one.elements()), 3 * bytes(each_one.elements(), each_one.dtype)};
 }
 
 void fill(Queue& queue, const View& x, double value) {
@@ -122,86 +115,80 @@ void fill_normal(Queue& queue, const View& x, std::uint64_t seed, std::uint64_t 
   });
 }
 
-void cast(Queue& queue, const View& x, const View& y) {
-  const Operands operands("cast");
-  const Dtype from = operands.storage(x, "x"), to = operands.storage(y, "y");
-  const std::int64_t count = y.buffer().elements();
-  operands.require(x.buffer().elements() == count, "x and y differ in their number of elements");
-  operands.require((from == Dtype::fp64) == (to == Dtype::fp64), "fp64 is cast to fp64 only");
-  const auto launch = [&]<class From, class To>(From* source, To* target) {
-    for_pieces(queue, detail::Cast<From, To>{source, target, count, aligned(source, target)});
+std::string Cast::fault() const {
+  return (from.dtype == Dtype::fp64) == (to == Dtype::fp64) ? "" : "fp64 is cast to fp64 only";
+}
+
+void Cast::run(Queue& queue, const Operands<View>& views) const {
+  check(*this, views);
+  const auto launch = [&]<class From, class To>(const From* source, To* target) {
+    for_pieces(queue,
+               detail::Cast<From, To>{source, target, from.elements(), aligned(source, target)});
   };
-  execution::with_storage_type(from, [&]<class From>() {
+  execution::with_storage_type(from.dtype, [&]<class From>() {
     execution::with_storage_type(to, [&]<class To>() {
       if constexpr (std::is_same_v<From, double> == std::is_same_v<To, double>)
-        launch(x.as<From>(), y.as<To>());
+        launch(views.x.as<const From>(), views.y.as<To>());
     });
   });
 }
 
-void pack_columns(Queue& queue, const Columns& from, const View& packed) {
-  const Operands operands("pack_columns");
-  const Dtype storage = check_packed(operands, from, packed);
-  operands.require(packed.dtype() == storage, "packed has another dtype than the columns");
+Cost Cast::cost() const {
+  return {0, bytes(from.elements(), from.dtype) + bytes(from.elements(), to)};
+}
+
+void PackColumns::run(Queue& queue, const Operands<View>& views) const {
+  check(*this, views);
   execution::with_storage_type(storage, [&]<class S>() {
-    const std::int64_t rows = from.rows(), count = from.count;
-    copy_rows(queue,
-              Matrix<const S>{from.view.as<const S>() + from.first, rows, count, from.width()},
-              Matrix<S>{packed.as<S>(), rows, count, count});
+    copy_rows(queue, matrix<const S>(views.columns), matrix<S>(all_columns(views.packed)));
   });
 }
 
-void unpack_columns(Queue& queue, const View& packed, const Columns& to) {
+Cost PackColumns::cost() const { return {0, 2 * bytes(rows * count, storage)}; }
+
+void unpack_columns(Queue& queue, const View& packed, const Columns& columns) {
   const Operands operands("unpack_columns");
-  const Dtype storage = check_packed(operands, to, packed);
+  const Dtype storage = operands.storage(columns.view, "columns");
   const bool wide = packed.dtype() != storage;
-  operands.require(!wide || packed.dtype() == execution::accumulation(storage),
-                   "packed has neither the dtype of the columns nor of their sums");
+  operands.rank(columns.view, "columns", 2);
+  operands.check(columns, "columns", storage, columns.rows(), columns.count);
+  operands.check(packed, "packed", wide ? execution::accumulation(storage) : storage,
+                 {columns.rows(), columns.count});
   execution::with_storage_type(storage, [&]<class S>() {
-    const std::int64_t rows = to.rows(), count = to.count;
-    const auto from = [&]<class From>(const From* first) {
-      copy_rows(queue, Matrix<const From>{first, rows, count, count},
-                Matrix<S>{to.view.as<S>() + to.first, rows, count, to.width()});
+    const auto copy = [&]<class From>(const Matrix<const From>& from) {
+      copy_rows(queue, from, matrix<S>(columns));
     };
-    wide ? from(packed.as<const execution::Accumulation<S>>()) : from(packed.as<const S>());
+    wide ? copy(matrix<const execution::Accumulation<S>>(all_columns(packed)))
+         : copy(matrix<const S>(all_columns(packed)));
   });
 }
 
-void split_columns(Queue& queue, const View& x, const ColumnBlocks& blocks, const View& parts) {
-  const detail::ColumnShares of = column_shares("split_columns", x, blocks, parts);
-  execution::with_storage_type(x.dtype(), [&]<class S>() {
-    const auto* from = x.as<const S>();
-    auto* to = parts.as<S>();
-    for_pieces(queue, detail::SplitColumns<S>{from, to, of, parts.buffer().elements(),
+void SplitColumns::run(Queue& queue, const Operands<View>& views) const {
+  check(*this, views);
+  const detail::ColumnShares of = column_shares(*this);
+  execution::with_storage_type(storage, [&]<class S>() {
+    const auto* from = views.x.as<const S>();
+    auto* to = views.parts.as<S>();
+    for_pieces(queue, detail::SplitColumns<S>{from, to, of, views.parts.buffer().elements(),
                                               aligned(from, to) && in_pieces<S>(of)});
   });
 }
 
-void join_columns(Queue& queue, const View& parts, const ColumnBlocks& blocks, const View& x) {
-  const detail::ColumnShares of = column_shares("join_columns", x, blocks, parts);
-  execution::with_storage_type(x.dtype(), [&]<class S>() {
-    const auto* from = parts.as<const S>();
-    auto* to = x.as<S>();
-    for_pieces(queue, detail::JoinColumns<S>{from, to, of, x.buffer().elements(),
+Cost SplitColumns::cost() const {
+  return {0, bytes(rows * (blocks.width() + count * blocks.part_width(count)), storage)};
+}
+
+void JoinColumns::run(Queue& queue, const Operands<View>& views) const {
+  check(*this, views);
+  const detail::ColumnShares of = column_shares(*this);
+  execution::with_storage_type(storage, [&]<class S>() {
+    const auto* from = views.parts.as<const S>();
+    auto* to = views.x.as<S>();
+    for_pieces(queue, detail::JoinColumns<S>{from, to, of, views.x.buffer().elements(),
                                              aligned(from, to) && in_pieces<S>(of)});
   });
 }
 
-Cost pack_columns_cost(std::int64_t count, Dtype storage) { return {0, 2 * bytes(count, storage)}; }
-
-Cost split_columns_cost(std::int64_t rows, const ColumnBlocks& blocks, std::int64_t parts,
-                        Dtype storage) {
-  return {0, bytes(rows * (blocks.width() + parts * blocks.part_width(parts)), storage)};
-}
-
-Cost add_cost(std::int64_t count, Dtype storage) {
-  return {static_cast<double>(count), 3 * bytes(count, storage)};
-}
-
 Cost fill_cost(std::int64_t count, Dtype dtype) { return {0, bytes(count, dtype)}; }
-
-Cost cast_cost(std::int64_t count, Dtype from, Dtype to) {
-  return {0, bytes(count, from) + bytes(count, to)};
-}
 
 }  // namespace stowage::kernels

@@ -1,21 +1,15 @@
 #pragma once
 
-#include <cstdint>
-
 #include "execution/global_index.hpp"
-#include "execution/op.hpp"
-#include "kernels/matrix.hpp"
+#include "kernels/operator.hpp"
 
 namespace stowage::kernels {
 
 /// Elementwise operators, written once as functors for both backends (functors.hpp).
 
-/// out = a + b, rounded once; one floating dtype and shape. out may be a or b.
-void add(execution::Queue& queue, const execution::View& a, const execution::View& b,
-         const execution::View& out);
-
 /// Every element of x, of any dtype, becomes `value` (rounded to that dtype).
 void fill(execution::Queue& queue, const execution::View& x, double value);
+execution::Cost fill_cost(std::int64_t count, execution::Dtype dtype);
 
 /// Element i of x becomes element index(i) of a random stream, nearly normal:
 /// execution::normal(seed, stream, index(i), scale), rounded to the floating dtype of x; the same
@@ -23,15 +17,67 @@ void fill(execution::Queue& queue, const execution::View& x, double value);
 void fill_normal(execution::Queue& queue, const execution::View& x, std::uint64_t seed,
                  std::uint64_t stream, float scale, const execution::GlobalIndex& index = {});
 
-/// y = x in the floating dtype of y; same number of elements, dtypes fp32 and bf16, or equal.
-void cast(execution::Queue& queue, const execution::View& x, const execution::View& y);
+/// out = a + b, rounded once. out may be a or b.
+struct Add {
+  static constexpr std::string_view kName = "add";
+  execution::BufferInfo each_one;  ///< dtype and shape of every operand
 
-/// Columns of a tensor, row by row without gaps, and back. packed: rows * count elements of the
-/// same floating dtype, in any shape; on the way back also of its accumulation dtype, then rounded.
-void pack_columns(execution::Queue& queue, const Columns& from, const execution::View& packed);
-void unpack_columns(execution::Queue& queue, const execution::View& packed, const Columns& to);
+  template <class T>
+  struct Operands {
+    In<T> a, b;
+    Out<T> out;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("a", each_one.dtype, each_one.shape), o.a...);
+    f(in("b", each_one.dtype, each_one.shape), o.b...);
+    f(out("out", each_one.dtype, each_one.shape), o.out...);
+  }
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+};
 
-execution::Cost add_cost(std::int64_t count, execution::Dtype storage);
+/// y = x in dtype `to`: fp32 and bf16, or that of x.
+struct Cast {
+  static constexpr std::string_view kName = "cast";
+  execution::BufferInfo from;  ///< dtype and shape of x
+  execution::Dtype to;
+
+  template <class T>
+  struct Operands {
+    In<T> x;
+    Out<T> y;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("x", from.dtype, from.shape), o.x...);
+    f(out("y", to, from.shape), o.y...);
+  }
+  std::string fault() const;
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+};
+
+/// Columns of a tensor, row by row without gaps.
+struct PackColumns {
+  static constexpr std::string_view kName = "pack_columns";
+  std::int64_t rows, count;
+  execution::Dtype storage;
+
+  template <class T>
+  struct Operands {
+    InColumns<T> columns;
+    Out<T> packed;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("columns", storage, {rows, count}), o.columns...);
+    f(out("packed", storage, {rows, count}), o.packed...);
+  }
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+};
+
+/// And back; packed has the dtype of the columns, or that of their sums, which are rounded.
+void unpack_columns(execution::Queue& queue, const execution::View& packed, const Columns& columns);
+
 /// Blocks of columns that lie side by side, each of which parts share equally.
 struct ColumnBlocks {
   std::int64_t widths[3] = {};         ///< 0: none
@@ -45,22 +91,51 @@ struct ColumnBlocks {
   std::int64_t part_width(std::int64_t parts) const {
     return share(0, parts) + share(1, parts) + share(2, parts);
   }
+  /// What is wrong if a block does not divide among so many parts.
+  std::string fault(std::int64_t parts) const;
 };
 
-/// parts (p, rows, part_width(p)) of x (rows, width): part i has share i / copies of every block,
-/// of p / copies equal ones, side by side.
-void split_columns(execution::Queue& queue, const execution::View& x, const ColumnBlocks& blocks,
-                   const execution::View& parts);
+/// Part i of x has share i / copies of every block, of count / copies equal ones, side by side.
+struct SplitColumns {
+  static constexpr std::string_view kName = "split_columns";
+  std::int64_t rows, count;  ///< count: of parts
+  ColumnBlocks blocks;
+  execution::Dtype storage;
+
+  template <class T>
+  struct Operands {
+    In<T> x;
+    Out<T> parts;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("x", storage, {rows, blocks.width()}), o.x...);
+    f(out("parts", storage, {count, rows, blocks.part_width(count)}), o.parts...);
+  }
+  std::string fault() const { return blocks.fault(count); }
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+};
+
 /// And back: x has the sum of what parts have of the same share, in their order and in the
 /// accumulation dtype, rounded once.
-void join_columns(execution::Queue& queue, const execution::View& parts, const ColumnBlocks& blocks,
-                  const execution::View& x);
+struct JoinColumns {
+  static constexpr std::string_view kName = "join_columns";
+  std::int64_t rows, count;
+  ColumnBlocks blocks;
+  execution::Dtype storage;
 
-/// Of either direction.
-execution::Cost split_columns_cost(std::int64_t rows, const ColumnBlocks& blocks,
-                                   std::int64_t parts, execution::Dtype storage);
-execution::Cost pack_columns_cost(std::int64_t count, execution::Dtype storage);
-execution::Cost fill_cost(std::int64_t count, execution::Dtype dtype);
-execution::Cost cast_cost(std::int64_t count, execution::Dtype from, execution::Dtype to);
+  template <class T>
+  struct Operands {
+    In<T> parts;
+    Out<T> x;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("parts", storage, {count, rows, blocks.part_width(count)}), o.parts...);
+    f(out("x", storage, {rows, blocks.width()}), o.x...);
+  }
+  std::string fault() const { return blocks.fault(count); }
+  execution::Cost cost() const { return SplitColumns{rows, count, blocks, storage}.cost(); }
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+};
 
 }  // namespace stowage::kernels

@@ -49,7 +49,7 @@ ZigzagChunks::Pair ZigzagChunks::to_chunks(Recorder& recorder, const std::string
     }
     const Tensor to = result[chunk == rank ? 0 : 1];
     recorder.compute(
-        name + "_stays", kernels::pack_columns_cost(length * width, recorder.storage()),
+        name + "_stays", kernels::PackColumns{length, width, recorder.storage()}.cost(),
         {{rows, Access::read, halves[i]}, write(to)}, [](execution::Queue& q, Views v) {
           q.copy(v[1].as<void>(), v[0].as<void>(), v[0].buffer().bytes());
         });
@@ -87,7 +87,7 @@ void ZigzagChunks::to_rows(Recorder& recorder, const std::string& name, const Pa
   recorder.append(
       group_->exchange(recorder.program(), recorder.full_name("exchange_" + name), messages));
   recorder.compute(name + "_join",
-                   kernels::pack_columns_cost(2 * shape[0] * shape[1], recorder.storage()),
+                   kernels::PackColumns{2 * shape[0], shape[1], recorder.storage()}.cost(),
                    {read(halves[0]), read(halves[1]), write(y)}, [](execution::Queue& q, Views v) {
                      const std::size_t bytes = v[0].buffer().bytes();
                      q.copy(v[2].as<void>(), v[0].as<void>(), bytes);

@@ -194,28 +194,25 @@ class Attention final : public Mixer {
 
   /// Columns of the rows [q | k | v] as a tensor of their own.
   Tensor pack(Recorder& recorder, const std::string& name, Tensor qkv, std::int64_t width,
-              Columns (*columns)(const kernels::AttentionShape&, const execution::View&)) const {
+              std::int64_t first) const {
     const std::int64_t n = recorder.tokens();
     const Tensor own = recorder.scratch(name + "_own", {n, width});
-    recorder.compute(name, kernels::pack_columns_cost(n * width, recorder.storage()),
-                     {read(qkv), write(own)},
-                     [columns, shape = shape_](execution::Queue& q, Views v) {
-                       kernels::pack_columns(q, columns(shape, v[0]), v[1]);
-                     });
+    recorder.compute(name, kernels::PackColumns{n, width, recorder.storage()},
+                     {.columns = {qkv, first, width}, .packed = own});
     return own;
   }
 
   /// (n, [K P | K P]) keys and values of all tokens of the sequences, or `keys` if they are all.
   Tensor all_keys(Recorder& recorder, const std::string& name, Tensor keys) const {
     if (!gathers_keys()) return keys;
-    if (!apart()) keys = pack(recorder, name, keys, 2 * kv_width(), key_and_value);
+    if (!apart()) keys = pack(recorder, name, keys, 2 * kv_width(), query_width());
     return context_.gather(recorder, name, keys);
   }
 
   /// Of each part the rows whose first columns are its queries.
   std::vector<Tensor> queries(Recorder& recorder, const std::string& name, Tensor rows) const {
     if (!zigzag_) return {rows};
-    if (!apart()) rows = pack(recorder, name, rows, query_width(), query);
+    if (!apart()) rows = pack(recorder, name, rows, query_width(), 0);
     return of_parts(recorder, name, rows);
   }
 
@@ -323,9 +320,8 @@ class Attention final : public Mixer {
     if (!by_heads_) own = context_.sum(recorder, summands);
     std::vector<Use> uses = {read(own), separate_queries() ? write(dqkv) : update(dqkv)};
     if (dq) uses.push_back(read(dq));
-    Cost cost = kernels::cast_cost(2 * n * kv_width(), recorder.accumulation(), recorder.storage());
-    if (separate_queries())
-      cost.bytes += kernels::pack_columns_cost(n * query_width(), recorder.storage()).bytes;
+    Cost cost = kernels::Cast{recorder.buffer(own), recorder.storage()}.cost();
+    if (dq) cost = cost + kernels::PackColumns{n, query_width(), recorder.storage()}.cost();
     recorder.compute("dkv_own", cost, std::move(uses),
                      [shape = shape_](execution::Queue& q, Views v) {
                        kernels::unpack_columns(q, v[0], key_and_value(shape, v[1]));

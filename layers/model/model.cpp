@@ -142,9 +142,8 @@ Stream Model::trunk(Recorder& recorder, const Stage& stage, Tensor in) const {
 Tensor Model::hand_on(Recorder& recorder, const Stage& stage, Stream stream) const {
   recorder.set_prefix(stage_prefix(stage));
   const Tensor out = recorder.scratch("out", {recorder.rows(), config_.width});
-  recorder.compute("sum", kernels::add_cost(recorder.rows() * config_.width, recorder.storage()),
-                   {read(stream.x), read(stream.delta), write(out)},
-                   [](execution::Queue& q, Views v) { kernels::add(q, v[0], v[1], v[2]); });
+  recorder.compute("sum", kernels::Add{recorder.buffer(out)},
+                   {.a = stream.x, .b = stream.delta, .out = out});
   return out;
 }
 
@@ -230,8 +229,7 @@ std::vector<Tensor> Model::step_counts(Recorder& recorder) const {
     if (count == 0) return;
     recorder.set_prefix(stage_prefix(next_to));
     all.push_back(recorder.scratch(name, recorder.accumulation(), {count}));
-    recorder.compute(name, kernels::fill_cost(count, recorder.accumulation()), {write(all.back())},
-                     [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
+    recorder.clear(name, write(all.back()), kernels::fill_cost(count, recorder.accumulation()));
   };
   int next = 0;
   for (const Stage& stage : stages_) {

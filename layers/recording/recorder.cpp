@@ -80,11 +80,13 @@ void Recorder::append_postponed(PostponedOps& postponed) {
 }
 
 void Recorder::add(std::string_view name, Tensor x, Tensor onto) {
-  const execution::BufferInfo& buffer = this->buffer(x);
-  compute(name, kernels::add_cost(buffer.elements(), buffer.dtype), {read(x), update(onto)},
-          [](execution::Queue& q, std::span<const execution::View> v) {
-            kernels::add(q, v[1], v[0], v[1]);
-          });
+  compute(name, kernels::Add{buffer(x)}, {.a = x, .b = onto, .out = onto});
+}
+
+void Recorder::clear(std::string_view name, Use what, Cost cost) {
+  compute(name, cost, {what}, [](execution::Queue& queue, std::span<const execution::View> views) {
+    kernels::fill(queue, views[0], 0);
+  });
 }
 
 void Recorder::rerun_only(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch) {

@@ -160,6 +160,8 @@ class Recorder {
   void append_postponed(PostponedOps& postponed);
   /// onto += x, of one floating dtype.
   void add(std::string_view name, Tensor x, Tensor onto);
+  /// What is written becomes 0. @param cost none: a few numbers
+  void clear(std::string_view name, Use what, Cost cost = {});
   /// An exchange, under its full name.
   void append(execution::Op op) {
     program_.append(std::move(op));

@@ -90,8 +90,7 @@ PassRecorder::PassRecorder(Program& program, const Model& model, Handles& handle
   Recorder recorder(program_, model_.precision(), {}, handles_);
   recorder.set_prefix("inputs");
   index_ = recorder.scratch("microbatch", Dtype::int32, {1});
-  recorder.compute("microbatch", {}, {write(index_)},
-                   [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
+  recorder.clear("microbatch", write(index_));
 }
 
 void PassRecorder::record(const RankPasses& passes, const Model::Finished& finished,

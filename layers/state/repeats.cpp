@@ -30,9 +30,12 @@ struct Summands {
 void add_in_order(execution::Queue& queue, std::span<const View> theirs, int copy,
                   const View& mine) {
   const auto before = static_cast<std::size_t>(copy);
-  for (std::size_t i = 1; i < before; ++i) kernels::add(queue, theirs[0], theirs[i], theirs[0]);
-  if (before > 0) kernels::add(queue, theirs[0], mine, mine);
-  for (std::size_t i = before; i < theirs.size(); ++i) kernels::add(queue, mine, theirs[i], mine);
+  const auto add = [&, op = kernels::Add{mine.buffer()}](const View& x, const View& onto) {
+    op.run(queue, {.a = onto, .b = x, .out = onto});
+  };
+  for (std::size_t i = 1; i < before; ++i) add(theirs[i], theirs[0]);
+  if (before > 0) add(theirs[0], mine);
+  for (std::size_t i = before; i < theirs.size(); ++i) add(theirs[i], mine);
 }
 
 void append_sum(execution::Program& program, const Summands& of) {
@@ -43,7 +46,7 @@ void append_sum(execution::Program& program, const Summands& of) {
   op.name = "sum_repeats/" + of.name;
   op.uses = std::move(uses);
   op.cost = static_cast<double>(of.theirs.size()) *
-            kernels::add_cost(of.count(), program.info(of.gradient).buffers.front().dtype);
+            kernels::Add{program.info(of.theirs[0]).buffers.front()}.cost();
   op.launch = [copy = of.copy](execution::Queue& queue, std::span<const View> views) {
     add_in_order(queue, views.subspan(1), copy, views[0]);
   };

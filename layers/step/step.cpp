@@ -59,9 +59,7 @@ RankPasses evaluation_passes(const Model& model, int microbatches, const Sharing
 
 /// Only the last stage computes losses: ranks without it add nothing to the sum over ranks.
 void clear_loss(Recorder& recorder, const Model& model, Tensor loss, const char* name = "no_loss") {
-  if (model.has_head()) return;
-  recorder.compute(name, {}, {write(loss)},
-                   [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
+  if (!model.has_head()) recorder.clear(name, write(loss));
 }
 
 void begin(Recorder& recorder, const Model& model, const TrainingProgram& step) {
@@ -70,13 +68,10 @@ void begin(Recorder& recorder, const Model& model, const TrainingProgram& step) 
                    [](execution::Queue& q, Views v) {
                      q.copy(v[1].as<void>(), v[0].as<void>(), v[0].buffer().bytes());
                    });
-  if (step.router_losses)
-    recorder.compute("router_losses", {}, {write(step.router_losses)},
-                     [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
+  if (step.router_losses) recorder.clear("router_losses", write(step.router_losses));
   if (step.expert_rows) {
     const Tensor demand = recorder.program().scratch(kDemand, Dtype::int32, {3});
-    recorder.compute("most_rows", {}, {write(demand)},
-                     [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
+    recorder.clear("most_rows", write(demand));
   }
   clear_loss(recorder, model, step.loss);
 }
@@ -87,16 +82,14 @@ void add_tied_gradients(Recorder& recorder, const Model& model) {
   const parallel::RankGroup& pipeline = model.ranks().group(parallel::Group::pipeline);
   const Tensor mine = recorder.gradient(model.embedding());
   recorder.set_prefix("pipeline");
-  const std::int64_t count = model.embedding().elements();
   const Tensor theirs =
       recorder.scratch("tied_gradient", recorder.accumulation(), model.embedding().local_shape());
   const int peer = model.has_embedding() ? pipeline.size() - 1 : 0;
   Program& program = recorder.program();
   program.append(pipeline.exchange(program, "pipeline/tied_gradient",
                                    {{peer, true, {mine, {}}}, {peer, false, {theirs, {}}}}));
-  recorder.compute("add_tied_gradient", kernels::add_cost(count, recorder.accumulation()),
-                   {update(mine), read(theirs)},
-                   [](execution::Queue& q, Views v) { kernels::add(q, v[0], v[1], v[0]); });
+  recorder.compute("add_tied_gradient", kernels::Add{recorder.buffer(mine)},
+                   {.a = mine, .b = theirs, .out = mine});
 }
 
 /// What this rank's experts were to get, as what ranks add up.

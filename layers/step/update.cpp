@@ -63,9 +63,8 @@ std::int64_t Update::elements(Range Piece::*part) const {
 void Update::record_squares() {
   const Range squares{0, blocks_};
   if (shares_squares_)  // what other ranks add
-    recorder_.compute("clear_squares", kernels::fill_cost(blocks_, Dtype::fp64),
-                      {{sums_, Access::write, squares}},
-                      [](execution::Queue& q, Views v) { kernels::fill(q, v[0], 0); });
+    recorder_.clear("clear_squares", {sums_, Access::write, squares},
+                    kernels::fill_cost(blocks_, Dtype::fp64));
   std::vector<Use> uses = {{sums_, shares_squares_ ? Access::update : Access::write, squares}};
   std::vector<kernels::NormPiece> pieces;
   for (const Piece& piece : pieces_) {
