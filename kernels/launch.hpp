@@ -48,8 +48,9 @@ namespace detail {
 /// The address of an operand. Its static type says again what the spec says, so they must agree.
 template <class Element>
 void bind(std::string_view op, const Spec& spec, const execution::View& view, Element*& pointer) {
-  const bool agree = std::is_const_v<Element> == (spec.access == execution::Access::read) &&
-                     sizeof(Element) == execution::size_bytes(spec.dtype);
+  bool agree = std::is_const_v<Element> == (spec.access == execution::Access::read);
+  if constexpr (!std::is_void_v<Element>)
+    agree = agree && sizeof(Element) == execution::size_bytes(spec.dtype);
   if (!agree && !spec.workspace) throw_other_type(op, spec);
   pointer = view ? view.as<Element>() : nullptr;
 }
@@ -58,6 +59,12 @@ void bind(std::string_view op, const Spec& spec, const Columns& columns, Matrix<
   Element* data = nullptr;
   bind(op, spec, columns.view, data);
   matrix = {data + columns.first, columns.rows(), columns.count, columns.width()};
+}
+
+template <class Element>
+void bind(std::string_view op, const Spec& spec, const RowsOf<execution::View>& rows,
+          Element*& pointer) {
+  bind(op, spec, rows.view, pointer);
 }
 
 }  // namespace detail

@@ -11,6 +11,7 @@ namespace stowage::kernels {
 
 using execution::Access;
 using execution::Dtype;
+using execution::Range;
 using execution::Tensor;
 using execution::Use;
 using execution::View;
@@ -32,6 +33,14 @@ Spec workspace(std::size_t bytes) {
           bytes > 0,   true};
 }
 
+namespace {
+
+std::int64_t elements(const Spec& spec) {
+  return execution::BufferInfo{"", spec.dtype, spec.shape}.elements();
+}
+
+}  // namespace
+
 void check(const Operands& operands, const Spec& spec, const View& view) {
   if (spec.workspace) return operands.workspace(view, static_cast<std::size_t>(spec.shape[0]));
   if (spec.present) return operands.check(view, spec.name, spec.dtype, spec.shape);
@@ -40,6 +49,11 @@ void check(const Operands& operands, const Spec& spec, const View& view) {
 
 void check(const Operands& operands, const Spec& spec, const Columns& columns) {
   operands.check(columns, spec.name, spec.dtype, spec.shape[0], spec.shape[1]);
+}
+
+void check(const Operands& operands, const Spec& spec, const RowsOf<View>& rows) {
+  if (!rows.some || !spec.present) return check(operands, spec, rows.view);
+  operands.check(rows.view, spec.name, spec.dtype, {elements(spec)});
 }
 
 void require_none(const Operands& operands, const std::string& fault) {
@@ -57,13 +71,14 @@ void throw_other_operands(std::string_view op) {
                          fmt::format("{}: each() visits other operands than Operands<T> has", op));
 }
 
-UseIndex add_use(std::vector<Use>& uses, const Spec& spec, Tensor tensor) {
+UseIndex add_use(std::vector<Use>& uses, const Spec& spec, Tensor tensor, Range elements) {
   if (!tensor) return {};
-  const auto use =
-      std::ranges::find_if(uses, [&](const Use& earlier) { return earlier.tensor == tensor; });
+  const auto use = std::ranges::find_if(uses, [&](const Use& earlier) {
+    return earlier.tensor == tensor && earlier.range == elements;
+  });
   const auto index = static_cast<int>(use - uses.begin());
   if (use == uses.end())
-    uses.push_back({tensor, spec.access});
+    uses.push_back({tensor, spec.access, elements});
   else if (use->access != spec.access)
     use->access = Access::update;
   return {index};
@@ -74,12 +89,22 @@ ColumnsOf<UseIndex> add_use(std::vector<Use>& uses, const Spec& spec,
   return {add_use(uses, spec, columns.whole), columns.first, columns.count};
 }
 
+RowsOf<UseIndex> add_use(std::vector<Use>& uses, const Spec& spec, const RowsOf<Tensor>& rows) {
+  if (rows.rows == Range{}) return add_use(uses, spec, rows.whole);
+  const std::int64_t row = elements(spec) / spec.shape.front();
+  return {add_use(uses, spec, rows.whole, {rows.rows.begin * row, rows.rows.end * row}), rows.rows};
+}
+
 View view_of(UseIndex use, std::span<const View> views) {
   return use.index < 0 ? View{} : views[static_cast<std::size_t>(use.index)];
 }
 
 Columns view_of(const ColumnsOf<UseIndex>& columns, std::span<const View> views) {
   return {view_of(columns.whole, views), columns.first, columns.count};
+}
+
+RowsOf<View> view_of(const RowsOf<UseIndex>& rows, std::span<const View> views) {
+  return {view_of(rows.whole, views), rows.rows != Range{}};
 }
 
 }  // namespace stowage::kernels

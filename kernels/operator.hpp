@@ -41,9 +41,11 @@
 /// is absent; a compiler warns of one that is left out.
 namespace stowage::kernels {
 
-/// Elements of an operand in its declaration: of the storage type, of its accumulation type.
+/// Elements of an operand in its declaration: of the storage type, of its accumulation type, of the
+/// one that a field of the operator names (in Pointers without a type).
 struct Storage;
 struct Sums;
+struct Either;
 
 /// As the T of Operands<T>: the addresses of operands of storage type S, null if absent.
 template <class S>
@@ -62,6 +64,32 @@ struct ColumnsOf {
   std::int64_t count = 0;
 };
 
+/// Rows of an operand, used in place; the range that means all: all of them.
+template <class T>
+struct RowsOf {
+  RowsOf() = default;
+  RowsOf(T of, execution::Range some = {})  // NOLINT(google-explicit-constructor): all rows
+      : whole(of), rows(some) {}
+
+  T whole = {};
+  execution::Range rows = {};
+};
+/// As a kernel sees them: of some rows the elements.
+template <>
+struct RowsOf<execution::View> {
+  RowsOf() = default;
+  RowsOf(const execution::View& of, bool not_all = false)  // NOLINT(google-explicit-constructor)
+      : view(of), some(not_all) {}
+
+  execution::View view = {};
+  bool some = false;
+};
+
+/// As the T of Operands<T>: which use of an op an operand is, -1 if it is absent.
+struct UseIndex {
+  int index = -1;
+};
+
 namespace detail {
 
 template <class S, class Element>
@@ -76,6 +104,10 @@ template <class S>
 struct ElementOf<S, Sums> {
   using Type = execution::Accumulation<S>;
 };
+template <class S>
+struct ElementOf<S, Either> {
+  using Type = void;
+};
 template <class S, class Element>
 struct ElementOf<S, const Element> {
   using Type = const typename ElementOf<S, Element>::Type;
@@ -85,30 +117,48 @@ template <class T, class Element>
 struct Operand {
   using Whole = T;
   using Columns = ColumnsOf<T>;
+  using Rows = T;  ///< some rows of another tensor: in a program alone
+};
+template <class Element>
+struct Operand<execution::Tensor, Element> {
+  using Whole = execution::Tensor;
+  using Columns = ColumnsOf<execution::Tensor>;
+  using Rows = RowsOf<execution::Tensor>;
+};
+template <class Element>
+struct Operand<UseIndex, Element> {
+  using Whole = UseIndex;
+  using Columns = ColumnsOf<UseIndex>;
+  using Rows = RowsOf<UseIndex>;
 };
 template <class Element>
 struct Operand<execution::View, Element> {
   using Whole = execution::View;
   using Columns = kernels::Columns;
+  using Rows = RowsOf<execution::View>;
 };
 template <class Element>
 struct Operand<Visits, Element> {
   using Whole = Visits;
   using Columns = Visits;
+  using Rows = Visits;
 };
 template <class S, class Element>
 struct Operand<Pointers<S>, Element> {
   using Whole = typename ElementOf<S, Element>::Type*;
   using Columns = Matrix<typename ElementOf<S, Element>::Type>;
+  using Rows = Whole;
 };
 
 }  // namespace detail
 
-/// The members of Operands<T>: an operand of any elements, or columns of one.
+/// The members of Operands<T>: an operand of any elements, or columns or rows of one.
 template <class T, class Element>
 using Of = typename detail::Operand<T, Element>::Whole;
 template <class T, class Element>
 using ColumnsOfType = typename detail::Operand<T, Element>::Columns;
+template <class T, class Element>
+using RowsOfType = typename detail::Operand<T, Element>::Rows;
 
 /// The usual ones: read or written, in the storage type or in that of sums.
 template <class T>
@@ -120,6 +170,10 @@ using InColumns = ColumnsOfType<T, const Storage>;
 template <class T>
 using OutColumns = ColumnsOfType<T, Storage>;
 template <class T>
+using InRows = RowsOfType<T, const Storage>;
+template <class T>
+using OutRows = RowsOfType<T, Storage>;
+template <class T>
 using SumsIn = Of<T, const Sums>;
 template <class T>
 using SumsOut = Of<T, Sums>;
@@ -129,7 +183,7 @@ struct Spec {
   const char* name;
   execution::Access access;
   execution::Dtype dtype;
-  std::vector<std::int64_t> shape;  ///< of columns: that of the columns
+  std::vector<std::int64_t> shape;  ///< of columns or rows: that of these
   bool present = true;              ///< must it be there, or must it be absent
   bool workspace = false;           ///< any dtype and shape of at least so many bytes
 
@@ -164,6 +218,7 @@ concept Operator = requires(const Op& op, execution::Queue& queue,
 /// One operand is what its spec says. @throws Error that names the operator and the operand
 void check(const Operands& operands, const Spec& spec, const execution::View& view);
 void check(const Operands& operands, const Spec& spec, const Columns& columns);
+void check(const Operands& operands, const Spec& spec, const RowsOf<execution::View>& rows);
 void require_none(const Operands& operands, const std::string& fault);
 /// Ends a run of an operator whose Operands<T> and `each` say different things of an operand.
 [[noreturn]] void throw_other_type(std::string_view op, const Spec& spec);
@@ -187,19 +242,19 @@ void require_each_once(const Op& op) {
   if (std::ranges::count(counts, 1) != std::ssize(counts)) throw_other_operands(Op::kName);
 }
 
-/// As the T of Operands<T>: which use of an op an operand is, -1 if it is absent.
-struct UseIndex {
-  int index = -1;
-};
-
-/// Adds the use of an operand. One that is bound to a tensor of an earlier operand is the same use:
-/// read and written, it is updated.
-UseIndex add_use(std::vector<execution::Use>& uses, const Spec& spec, execution::Tensor tensor);
+/// Adds the use of an operand. One that is bound to what an earlier operand is bound to is the same
+/// use: read and written, it is updated.
+UseIndex add_use(std::vector<execution::Use>& uses, const Spec& spec, execution::Tensor tensor,
+                 execution::Range elements = {});
 ColumnsOf<UseIndex> add_use(std::vector<execution::Use>& uses, const Spec& spec,
                             const ColumnsOf<execution::Tensor>& columns);
+RowsOf<UseIndex> add_use(std::vector<execution::Use>& uses, const Spec& spec,
+                         const RowsOf<execution::Tensor>& rows);
 /// Its view among those of the op's uses.
 execution::View view_of(UseIndex use, std::span<const execution::View> views);
 Columns view_of(const ColumnsOf<UseIndex>& columns, std::span<const execution::View> views);
+RowsOf<execution::View> view_of(const RowsOf<UseIndex>& rows,
+                                std::span<const execution::View> views);
 
 /// The op of a program, without its name: uses, cost and launch.
 template <Operator Op>

@@ -1,6 +1,6 @@
 // Dense products on a GPU against the host reference in fp64 on inputs as rounded to storage.
 
-#include "ctest/kernels/device_check.hpp"
+#include "ctest/kernels/operator_check.hpp"
 #include "execution/error.hpp"
 #include "kernels/linear/dense_product.hpp"
 #include "kernels/linear/linear.hpp"
@@ -18,69 +18,37 @@ constexpr Sizes kSizes[] = {{1, 1, 1},     {1, 7, 3},       {5, 3, 9},       {37
                             {300, 32, 8},  {1000, 64, 256}, {256, 512, 384}, {1, 5, 16},
                             {77, 32, 136}, {700, 128, 264}, {2000, 100, 72}};
 
-class Products {
- public:
-  // `result` is the dtype of y and dy; on the host in fp64 it is fp64.
-  Products(Dtype storage, Dtype result, const Sizes& s, const Values& x, const Values& w,
-           const Values& dy, const Values& old_dx, const Values& old_dw)
-      : s_(s),
-        sums_(execution::accumulation(storage)),
-        x_(storage, {s.n, s.k}, x),
-        w_(storage, {s.m, s.k}, w),
-        y_(result, {s.n, s.m}),
-        dy_(result, {s.n, s.m}, dy),
-        dx_(storage, {s.n, s.k}),
-        more_dx_(storage, {s.n, s.k}, old_dx),
-        dw_(sums_, {s.m, s.k}),
-        more_dw_(sums_, {s.m, s.k}, old_dw),
-        both_dx_(storage, {s.n, s.k}),
-        more_both_dx_(storage, {s.n, s.k}, old_dx),
-        both_dw_(sums_, {s.m, s.k}),
-        more_both_dw_(sums_, {s.m, s.k}, old_dw) {}
-
-  template <class At>
-  void enqueue(Queue& q, At& at) const {
-    linear_forward(q, at(x_), at(w_), at(y_));
-    linear_backward_input(q, at(dy_), at(w_), at(dx_), false);
-    linear_backward_input(q, at(dy_), at(w_), at(more_dx_), true);
-    linear_backward_weight(q, at(dy_), at(x_), at(dw_), false);
-    linear_backward_weight(q, at(dy_), at(x_), at(more_dw_), true);
-    linear_backward(q, at(dy_), at(x_), at(w_), at(both_dx_), false, at(more_both_dw_), true);
-    linear_backward(q, at(dy_), at(x_), at(w_), at(more_both_dx_), true, at(both_dw_), false);
-  }
-  std::vector<Output> outputs() const {
-    const auto terms = [](std::int64_t count) { return static_cast<double>(count); };
-    const double input = tolerance(x_.dtype(), terms(s_.m));
-    const double weight = tolerance(sums_, terms(s_.n));
-    return {{"y", y_, tolerance(y_.dtype(), terms(s_.k))},
-            {"dx", dx_, input},
-            {"dx +=", more_dx_, input},
-            {"dw", dw_, weight},
-            {"dw +=", more_dw_, weight},
-            {"dx of both", both_dx_, input},
-            {"dx += of both", more_both_dx_, input},
-            {"dw of both", both_dw_, weight},
-            {"dw += of both", more_both_dw_, weight}};
-  }
-
- private:
-  Sizes s_;
-  Dtype sums_;
-  Array x_, w_, y_, dy_, dx_, more_dx_, dw_, more_dw_;
-  Array both_dx_, more_both_dx_, both_dw_, more_both_dw_;
-};
+template <class Op>
+void check(Random& random, const Op& op, int replays) {
+  const Arrays<Op> arrays = make_arrays(op, random);
+  // Added to values of one sign and larger than most sums: nothing cancels.
+  op.each(
+      [&](const Spec& spec, const Array& one) {
+        if (spec.access == execution::Access::update)
+          set(one, random.uniform(static_cast<std::int64_t>(one.size()), 20, 30));
+      },
+      arrays);
+  const auto within = [&](std::string_view output) {
+    const auto of = [](Dtype dtype, std::int64_t terms) {
+      return tolerance(dtype, static_cast<double>(terms));
+    };
+    return output == "y"    ? of(op.result, op.inputs)
+           : output == "dx" ? of(op.storage, op.outputs)
+                            : of(execution::accumulation(op.storage), op.rows);
+  };
+  check_on_gpu(op, arrays, within, replays);
+}
 
 void check(Random& random, const Sizes& s, Dtype storage, Dtype result, int replays = 2) {
   SCOPED_TRACE(testing::Message() << "n " << s.n << " m " << s.m << " k " << s.k << " "
                                   << execution::name(storage) << " " << execution::name(result));
-  const Values x = rounded(random.normal(s.n * s.k), storage);
-  const Values w = rounded(random.normal(s.m * s.k), storage);
-  const Values dy = rounded(random.normal(s.n * s.m), result);
-  // Added to values of one sign and larger than most sums: nothing cancels.
-  const Values old_dx = rounded(random.uniform(s.n * s.k, 20, 30), storage);
-  const Values old_dw = rounded(random.uniform(s.m * s.k, 20, 30), Dtype::fp32);
-  check_on_gpu(Products(storage, result, s, x, w, dy, old_dx, old_dw),
-               Products(Dtype::fp64, Dtype::fp64, s, x, w, dy, old_dx, old_dw), replays);
+  check(random, LinearForward{s.n, s.m, s.k, storage, result}, replays);
+  for (const bool more : {false, true}) {
+    const LinearBackward both{s.n, s.m, s.k, storage, result, more, !more};
+    check(random, both, replays);
+    check(random, both.input(), replays);
+    check(random, both.weight(), replays);
+  }
 }
 
 TEST(linear_gpu, products_match_fp64) {

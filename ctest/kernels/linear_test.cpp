@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "ctest/kernels/support.hpp"
+#include "ctest/kernels/operator_arrays.hpp"
 #include "execution/error.hpp"
 #include "kernels/linear/linear.hpp"
 #include "kernels/linear/product_fill.hpp"
@@ -57,15 +57,17 @@ void check_against_loops(Sizes s, Dtype storage, Dtype result) {
   const Array both_dx(storage, {s.n, s.k}), both_dw(accumulation, {s.m, s.k});
   const Array more_both_dx(storage, {s.n, s.k}, old_dx);
   const Array more_both_dw(accumulation, {s.m, s.k}, old_dw);
-  on_queue([&](Queue& queue) {
-    linear_forward(queue, xs, ws, y);
-    linear_backward_input(queue, dys, ws, dx, false);
-    linear_backward_input(queue, dys, ws, more_dx, true);
-    linear_backward_weight(queue, dys, xs, dw, false);
-    linear_backward_weight(queue, dys, xs, more_dw, true);
-    linear_backward(queue, dys, xs, ws, both_dx, false, more_both_dw, true);
-    linear_backward(queue, dys, xs, ws, more_both_dx, true, both_dw, false);
-  });
+  using Input = LinearBackwardInput;
+  using Weight = LinearBackwardWeight;
+  run(LinearForward{s.n, s.m, s.k, storage, result}, {.x = xs, .w = ws, .y = y});
+  run(Input{s.n, s.m, s.k, storage, result, false}, {.dy = dys, .w = ws, .dx = dx});
+  run(Input{s.n, s.m, s.k, storage, result, true}, {.dy = dys, .w = ws, .dx = more_dx});
+  run(Weight{s.n, s.m, s.k, storage, result, false}, {.dy = dys, .x = xs, .dw = dw});
+  run(Weight{s.n, s.m, s.k, storage, result, true}, {.dy = dys, .x = xs, .dw = more_dw});
+  run(LinearBackward{s.n, s.m, s.k, storage, result, false, true},
+      {.dy = dys, .x = xs, .w = ws, .dx = both_dx, .dw = more_both_dw});
+  run(LinearBackward{s.n, s.m, s.k, storage, result, true, false},
+      {.dy = dys, .x = xs, .w = ws, .dx = more_both_dx, .dw = both_dw});
   EXPECT_EQ(both_dx.values(), dx.values());
   EXPECT_EQ(more_both_dx.values(), more_dx.values());
   EXPECT_EQ(both_dw.values(), dw.values());
@@ -104,14 +106,16 @@ TEST(linear, gradients_match_finite_differences) {
   Random random;
   const std::int64_t n = 4, m = 3, k = 5;
   const Values x = random.normal(n * k), w = random.normal(m * k), dy = random.normal(n * m);
+  constexpr Dtype kDouble = Dtype::fp64;
   const auto loss = [&](const Values& xs, const Values& ws) {
     Values y(dy.size());
-    linear_forward_ref(n, m, k, xs.data(), ws.data(), y.data());
+    LinearForward{n, m, k, kDouble, kDouble}.reference<double>(
+        {.x = xs.data(), .w = ws.data(), .y = y.data()});
     return dot(dy, y);
   };
   Values dx(x.size()), dw(w.size());
-  linear_backward_input_ref(n, m, k, dy.data(), w.data(), dx.data(), false);
-  linear_backward_weight_ref(n, m, k, dy.data(), x.data(), dw.data(), false);
+  LinearBackward{n, m, k, kDouble, kDouble, false, false}.reference<double>(
+      {.dy = dy.data(), .x = x.data(), .w = w.data(), .dx = dx.data(), .dw = dw.data()});
   const auto loss_of_x = [&](const Values& v) { return loss(v, w); };
   const auto loss_of_w = [&](const Values& v) { return loss(x, v); };
   EXPECT_LT(relative_error(dx, numeric_gradient(x, loss_of_x)), 1e-8);
@@ -124,17 +128,18 @@ TEST(linear, threads_do_not_change_bits) {
   const Array x(Dtype::fp32, {n, k}, random.normal(n * k));
   const Array w(Dtype::fp32, {m, k}, random.normal(m * k));
   const Array parallel(Dtype::fp32, {n, m}), serial(Dtype::fp32, {n, m});
-  on_queue([&](Queue& queue) { linear_forward(queue, x, w, parallel); });
+  const LinearForward op{n, m, k, Dtype::fp32, Dtype::fp32};
+  run(op, {.x = x, .w = w, .y = parallel});
   // On this thread the loops are serial.
-  linear_forward_ref<float, float>(n, m, k, x.as<float>().data(), w.as<float>().data(),
-                                   serial.as<float>().data());
+  op.reference<float>(
+      {.x = x.as<float>().data(), .w = w.as<float>().data(), .y = serial.as<float>().data()});
   EXPECT_EQ(parallel.values(), serial.values());
 }
 
 TEST(linear, wrong_shape_is_named) {
   const Array x(Dtype::fp32, {4, 5}), w(Dtype::fp32, {3, 6}, "head.weight"), y(Dtype::fp32, {4, 3});
   try {
-    on_queue([&](Queue& queue) { linear_forward(queue, x, w, y); });
+    run(LinearForward{4, 3, 5, Dtype::fp32, Dtype::fp32}, {.x = x, .w = w, .y = y});
     FAIL() << "accepted";
   } catch (const execution::Error& error) {
     const std::string message = error.what();
@@ -145,13 +150,14 @@ TEST(linear, wrong_shape_is_named) {
 }
 
 TEST(linear, cost_counts_each_operand_once) {
-  const execution::Cost cost = linear_forward_cost(7, 5, 3, Dtype::bf16, Dtype::fp32);
+  const execution::Cost cost = LinearForward{7, 5, 3, Dtype::bf16, Dtype::fp32}.cost();
   EXPECT_EQ(cost.flops, 2.0 * 7 * 5 * 3);
   EXPECT_EQ(cost.bytes, 2.0 * (7 * 3 + 5 * 3) + 4.0 * 7 * 5);
   const execution::Cost added =
-      linear_backward_weight_cost(7, 5, 3, Dtype::bf16, Dtype::bf16, true);
+      LinearBackwardWeight{7, 5, 3, Dtype::bf16, Dtype::bf16, true}.cost();
   EXPECT_EQ(added.bytes, 2.0 * (7 * 5 + 7 * 3) + 2 * 4.0 * 5 * 3);
-  const execution::Cost both = linear_backward_cost(7, 5, 3, Dtype::bf16, Dtype::fp32, true, false);
+  const execution::Cost both =
+      LinearBackward{7, 5, 3, Dtype::bf16, Dtype::fp32, true, false}.cost();
   EXPECT_EQ(both.flops, 4.0 * 7 * 5 * 3);
   EXPECT_EQ(both.bytes, 4.0 * (7 * 5 + 5 * 3) + 2.0 * (3 * 7 * 3 + 5 * 3));
 }

@@ -50,6 +50,7 @@ void check_on_gpu(const Op& op, const Arrays<Op>& arrays, const Tolerances& tole
                   int replays = 2) {
   Op wide = op;
   wide.storage = Dtype::fp64;
+  if constexpr (requires { op.result; }) wide.result = Dtype::fp64;
   check_on_gpu(OperatorRun<Op>{op, arrays, tolerance},
                OperatorRun<Op>{wide, in_type_of(wide, arrays), tolerance}, replays);
 }

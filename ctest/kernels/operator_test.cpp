@@ -128,6 +128,53 @@ TEST(operator_declared, views_find_their_operands) {
   EXPECT_EQ(y.values(), (Values{2, 3}));
 }
 
+/// y (2, 3) becomes the rows of x.
+struct CopyRows {
+  static constexpr std::string_view kName = "copy_rows";
+  Dtype storage = Dtype::fp64;
+  template <class T>
+  struct Operands {
+    InRows<T> x;
+    OutRows<T> y;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("x", storage, {2, 3}), o.x...);
+    f(out("y", storage, {2, 3}), o.y...);
+  }
+  execution::Cost cost() const { return {}; }
+  void run(Queue& queue, const Operands<View>& views) const { kernels::run(queue, *this, views); }
+  template <class S>
+  void reference(const Operands<Pointers<S>>& o) const {
+    std::copy_n(o.x, 6, o.y);
+  }
+  template <class S>
+  int launch(const Operands<Pointers<S>>&, void*) const {
+    return 0;
+  }
+};
+
+TEST(operator_declared, some_rows_are_a_use_of_their_elements) {
+  const Tensor x{7};
+  const execution::Op made = recorded(CopyRows{}, {.x = {x, {1, 3}}, .y = {x, {4, 6}}});
+  ASSERT_EQ(made.uses.size(), 2U);
+  EXPECT_EQ(made.uses[0].range, (execution::Range{3, 9}));
+  EXPECT_EQ(made.uses[0].access, Access::read);
+  EXPECT_EQ(made.uses[1].range, (execution::Range{12, 18}));
+  EXPECT_EQ(made.uses[1].access, Access::write);
+  EXPECT_EQ(recorded(CopyRows{}, {.x = x, .y = x}).uses.size(), 1U);
+  const auto launch = [&](const Array& from, const Array& to) {
+    on_queue([&](Queue& queue) {
+      const View views[] = {from.view(), to.view()};
+      made.launch(queue, views);
+    });
+  };
+  const Array six(Dtype::fp64, {6}, Values{1, 2, 3, 4, 5, 6}), y(Dtype::fp64, {6});
+  launch(six, y);
+  EXPECT_EQ(y.values(), six.values());
+  EXPECT_THROW(launch(Array(Dtype::fp64, {5}), y), execution::Error);
+  EXPECT_THROW(run(CopyRows{}, {.x = six, .y = y}), execution::Error);  // all rows have a shape
+}
+
 /// Its Operands<T> and each() say different things: of y, or of how many operands there are.
 template <bool kForgets>
 struct Wrong {

@@ -18,7 +18,7 @@ Shape sizes(std::int64_t n, std::int64_t outputs, std::int64_t inputs) {
 /// The layers of the standard decks: fc1, fc2, in_proj, out_proj, qkv, attention's output; and a
 /// cube.
 Entry entry(const char* name, const char* help, ProductShape (*product)(const Shape&),
-            void (*run)(Queue&, const Bound&, const Bound&, const Bound&, bool accumulate)) {
+            void (*run)(Queue&, const Shape&, const Bound&, const Bound&, const Bound&)) {
   return {
       .name = name,
       .help = help,
@@ -27,11 +27,9 @@ Entry entry(const char* name, const char* help, ProductShape (*product)(const Sh
                  sizes(8192, 8192, 8192)},
       .implementations = product_implementations(),
       .make = [=](run::Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
-        const ProductShape made = product(shape);
-        return std::make_unique<ProductCase>(
-            gpu, made, seed, [=](Queue& queue, const Bound& a, const Bound& b, const Bound& c) {
-              run(queue, a, b, c, made.accumulate);
-            });
+        return std::make_unique<ProductCase>(gpu, product(shape), seed,
+                                             [=](Queue& queue, const Bound& a, const Bound& b,
+                                                 const Bound& c) { run(queue, shape, a, b, c); });
       }};
 }
 
@@ -50,23 +48,30 @@ ProductShape backward_weight(const Shape& shape) {
                               Dtype::bf16, Dtype::fp32, shape["accumulate"] != 0);
 }
 
+template <class Op>
+Op backward(const Shape& s) {
+  return {s["n"], s["M"], s["K"], Dtype::bf16, Dtype::bf16, s["accumulate"] != 0};
+}
+
 }  // namespace
 
 std::vector<Entry> linear_entries() {
-  return {
-      entry("linear_forward", "y (n, M) = x (n, K) w (M, K)^T, bf16 with fp32 sums", forward,
-            [](Queue& queue, const Bound& x, const Bound& w, const Bound& y, bool) {
-              kernels::linear_forward(queue, x, w, y);
-            }),
-      entry("linear_backward_input", "dx (n, K) = dy (n, M) w (M, K), or dx +=", backward_input,
-            [](Queue& queue, const Bound& dy, const Bound& w, const Bound& dx, bool accumulate) {
-              kernels::linear_backward_input(queue, dy, w, dx, accumulate);
-            }),
-      entry("linear_backward_weight",
-            "dw (M, K) fp32 = dy (n, M)^T x (n, K), or dw +=", backward_weight,
-            [](Queue& queue, const Bound& dy, const Bound& x, const Bound& dw, bool accumulate) {
-              kernels::linear_backward_weight(queue, dy, x, dw, accumulate);
-            })};
+  return {entry("linear_forward", "y (n, M) = x (n, K) w (M, K)^T, bf16 with fp32 sums", forward,
+                [](Queue& queue, const Shape& s, const Bound& x, const Bound& w, const Bound& y) {
+                  kernels::LinearForward{s["n"], s["M"], s["K"], Dtype::bf16, Dtype::bf16}.run(
+                      queue, {.x = x.view(), .w = w.view(), .y = y.view()});
+                }),
+          entry("linear_backward_input", "dx (n, K) = dy (n, M) w (M, K), or dx +=", backward_input,
+                [](Queue& queue, const Shape& s, const Bound& dy, const Bound& w, const Bound& dx) {
+                  backward<kernels::LinearBackwardInput>(s).run(
+                      queue, {.dy = dy.view(), .w = w, .dx = dx.view()});
+                }),
+          entry("linear_backward_weight",
+                "dw (M, K) fp32 = dy (n, M)^T x (n, K), or dw +=", backward_weight,
+                [](Queue& queue, const Shape& s, const Bound& dy, const Bound& x, const Bound& dw) {
+                  backward<kernels::LinearBackwardWeight>(s).run(queue,
+                                                                 {.dy = dy, .x = x, .dw = dw});
+                })};
 }
 
 }  // namespace stowage::drivers::bench

@@ -1,59 +1,128 @@
 #pragma once
 
-#include <cstdint>
-
-#include "execution/op.hpp"
+#include "kernels/operator.hpp"
 
 namespace stowage::kernels {
 
 /// Products of a linear layer without bias, y = x w^T. Weights are stored (outputs, inputs), as in
-/// Megatron and PyTorch. Sums are kept in the accumulation type and rounded once.
+/// Megatron and PyTorch. Sums are kept in the accumulation type and rounded once. y and dy have the
+/// storage dtype, or its accumulation dtype (router logits): `result`. Costs are 2 rows outputs
+/// inputs flops; each operand once through memory.
 
-/// y (n, M) = x (n, K) w (M, K)^T. y has the storage dtype of x and w, or its accumulation dtype
-/// (router logits).
-void linear_forward(execution::Queue& queue, const execution::View& x, const execution::View& w,
-                    const execution::View& y);
+struct LinearForward {
+  static constexpr std::string_view kName = "linear_forward";
+  std::int64_t rows, outputs, inputs;
+  execution::Dtype storage, result;
 
-/// dx (n, K) = dy (n, M) w (M, K), or dx += when `accumulate`. dy has the storage dtype of w and
-/// dx, or its accumulation dtype.
-void linear_backward_input(execution::Queue& queue, const execution::View& dy,
-                           const execution::View& w, const execution::View& dx, bool accumulate);
+  template <class T>
+  struct Operands {
+    InRows<T> x, w;
+    RowsOfType<T, Either> y;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("x", storage, {rows, inputs}), o.x...);
+    f(in("w", storage, {outputs, inputs}), o.w...);
+    f(out("y", result, {rows, outputs}), o.y...);
+  }
+  std::string fault() const;
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+  template <class S>
+  void reference(const Operands<Pointers<S>>& o) const;
+  template <class S>
+  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+};
 
-/// dw (M, K) in the accumulation dtype = dy (n, M)^T x (n, K), or dw += when `accumulate`. dy has
-/// the storage dtype of x, or its accumulation dtype.
-void linear_backward_weight(execution::Queue& queue, const execution::View& dy,
-                            const execution::View& x, const execution::View& dw, bool accumulate);
+/// dx = dy w, or dx += when `accumulate`.
+struct LinearBackwardInput {
+  static constexpr std::string_view kName = "linear_backward_input";
+  std::int64_t rows, outputs, inputs;
+  execution::Dtype storage, result;
+  bool accumulate;
 
-/// Both at once: dx and dw as by the two above. With dy in the accumulation dtype of bf16, at most
-/// 128 outputs, a small dw and rows of whole 16 bytes a Hopper GPU reads x once and dx once, and
-/// leaves 2^-17 of dy out of dx, which is rounded to 2^-9 (mixed_backward.hpp).
-void linear_backward(execution::Queue& queue, const execution::View& dy, const execution::View& x,
-                     const execution::View& w, const execution::View& dx, bool accumulate_dx,
-                     const execution::View& dw, bool accumulate_dw);
+  template <class T>
+  struct Operands {
+    RowsOfType<T, const Either> dy;
+    In<T> w;
+    OutRows<T> dx;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("dy", result, {rows, outputs}), o.dy...);
+    f(in("w", storage, {outputs, inputs}), o.w...);
+    f(sum("dx", accumulate, storage, {rows, inputs}), o.dx...);
+  }
+  std::string fault() const;
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+  template <class S>
+  void reference(const Operands<Pointers<S>>& o) const;
+  template <class S>
+  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+};
 
-/// 2 n M K flops; each operand once through memory. `result` is the dtype of y.
-execution::Cost linear_forward_cost(std::int64_t rows, std::int64_t outputs, std::int64_t inputs,
-                                    execution::Dtype storage, execution::Dtype result);
-execution::Cost linear_backward_input_cost(std::int64_t rows, std::int64_t outputs,
-                                           std::int64_t inputs, execution::Dtype storage,
-                                           execution::Dtype gradient, bool accumulate);
-execution::Cost linear_backward_weight_cost(std::int64_t rows, std::int64_t outputs,
-                                            std::int64_t inputs, execution::Dtype storage,
-                                            execution::Dtype gradient, bool accumulate);
-execution::Cost linear_backward_cost(std::int64_t rows, std::int64_t outputs, std::int64_t inputs,
-                                     execution::Dtype storage, execution::Dtype gradient,
-                                     bool accumulate_dx, bool accumulate_dw);
+/// dw = dy^T x, or dw += when `accumulate`.
+struct LinearBackwardWeight {
+  static constexpr std::string_view kName = "linear_backward_weight";
+  std::int64_t rows, outputs, inputs;
+  execution::Dtype storage, result;
+  bool accumulate;
 
-/// Host references: S storage of x and w, Y of y or dy (S or Accumulation<S>). Row-major, dense.
-template <class S, class Y>
-void linear_forward_ref(std::int64_t rows, std::int64_t outputs, std::int64_t inputs, const S* x,
-                        const S* w, Y* y);
-template <class S, class Y>
-void linear_backward_input_ref(std::int64_t rows, std::int64_t outputs, std::int64_t inputs,
-                               const Y* dy, const S* w, S* dx, bool accumulate);
-template <class S, class Y>
-void linear_backward_weight_ref(std::int64_t rows, std::int64_t outputs, std::int64_t inputs,
-                                const Y* dy, const S* x, execution::Accumulation<S>* dw,
-                                bool accumulate);
+  template <class T>
+  struct Operands {
+    Of<T, const Either> dy;
+    In<T> x;
+    SumsOut<T> dw;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("dy", result, {rows, outputs}), o.dy...);
+    f(in("x", storage, {rows, inputs}), o.x...);
+    f(sum("dw", accumulate, execution::accumulation(storage), {outputs, inputs}), o.dw...);
+  }
+  std::string fault() const;
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+  template <class S>
+  void reference(const Operands<Pointers<S>>& o) const;
+  template <class S>
+  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+};
+
+/// Both at once. With dy in the accumulation dtype of bf16, at most 128 outputs, a small dw and
+/// rows of whole 16 bytes a Hopper GPU reads x once and dx once, and leaves 2^-17 of dy out of dx,
+/// which is rounded to 2^-9 (mixed_backward.hpp).
+struct LinearBackward {
+  static constexpr std::string_view kName = "linear_backward";
+  std::int64_t rows, outputs, inputs;
+  execution::Dtype storage, result;
+  bool accumulate_dx, accumulate_dw;
+
+  template <class T>
+  struct Operands {
+    Of<T, const Either> dy;
+    In<T> x, w;
+    Out<T> dx;
+    SumsOut<T> dw;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("dy", result, {rows, outputs}), o.dy...);
+    f(in("x", storage, {rows, inputs}), o.x...);
+    f(in("w", storage, {outputs, inputs}), o.w...);
+    f(sum("dx", accumulate_dx, storage, {rows, inputs}), o.dx...);
+    f(sum("dw", accumulate_dw, execution::accumulation(storage), {outputs, inputs}), o.dw...);
+  }
+  LinearBackwardInput input() const {
+    return {rows, outputs, inputs, storage, result, accumulate_dx};
+  }
+  LinearBackwardWeight weight() const {
+    return {rows, outputs, inputs, storage, result, accumulate_dw};
+  }
+  std::string fault() const { return input().fault(); }
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+  template <class S>
+  void reference(const Operands<Pointers<S>>& o) const;
+  template <class S>
+  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+};
 
 }  // namespace stowage::kernels

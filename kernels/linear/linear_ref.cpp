@@ -4,43 +4,54 @@
 namespace stowage::kernels {
 
 using execution::Accumulation;
-using execution::Bf16;
 
-template <class S, class Y>
-void linear_forward_ref(std::int64_t rows, std::int64_t outputs, std::int64_t inputs, const S* x,
-                        const S* w, Y* y) {
-  const Factor<S> left{{x, rows, inputs, inputs}, Transpose::no};
-  const Factor<S> right{{w, outputs, inputs, inputs}, Transpose::yes};
-  matmul(left, right, Matrix<Y>{y, rows, outputs, outputs}, false);
+namespace {
+
+// Calls f.operator()<Y>() with the type of y or dy.
+template <class S, class Op, class F>
+void with_result_type(const Op& op, const F& f) {
+  if (op.result == op.storage)
+    f.template operator()<S>();
+  else
+    f.template operator()<Accumulation<S>>();
 }
 
-template <class S, class Y>
-void linear_backward_input_ref(std::int64_t rows, std::int64_t outputs, std::int64_t inputs,
-                               const Y* dy, const S* w, S* dx, bool accumulate) {
-  const Factor<Y> left{{dy, rows, outputs, outputs}, Transpose::no};
-  const Factor<S> right{{w, outputs, inputs, inputs}, Transpose::no};
-  matmul(left, right, Matrix<S>{dx, rows, inputs, inputs}, accumulate);
+}  // namespace
+
+template <class S>
+void LinearForward::reference(const Operands<Pointers<S>>& o) const {
+  with_result_type<S>(*this, [&]<class Y>() {
+    matmul<S, S, Y>({{o.x, rows, inputs, inputs}}, {{o.w, outputs, inputs, inputs}, Transpose::yes},
+                    {static_cast<Y*>(o.y), rows, outputs, outputs}, false);
+  });
 }
 
-template <class S, class Y>
-void linear_backward_weight_ref(std::int64_t rows, std::int64_t outputs, std::int64_t inputs,
-                                const Y* dy, const S* x, Accumulation<S>* dw, bool accumulate) {
-  const Factor<Y> left{{dy, rows, outputs, outputs}, Transpose::yes};
-  const Factor<S> right{{x, rows, inputs, inputs}, Transpose::no};
-  matmul(left, right, Matrix<Accumulation<S>>{dw, outputs, inputs, inputs}, accumulate);
+template <class S>
+void LinearBackwardInput::reference(const Operands<Pointers<S>>& o) const {
+  with_result_type<S>(*this, [&]<class Y>() {
+    matmul<Y, S, S>({{static_cast<const Y*>(o.dy), rows, outputs, outputs}},
+                    {{o.w, outputs, inputs, inputs}}, {o.dx, rows, inputs, inputs}, accumulate);
+  });
 }
 
-#define STOWAGE_INSTANTIATE(S, Y)                                                                \
-  template void linear_forward_ref(std::int64_t, std::int64_t, std::int64_t, const S*, const S*, \
-                                   Y*);                                                          \
-  template void linear_backward_input_ref(std::int64_t, std::int64_t, std::int64_t, const Y*,    \
-                                          const S*, S*, bool);                                   \
-  template void linear_backward_weight_ref(std::int64_t, std::int64_t, std::int64_t, const Y*,   \
-                                           const S*, Accumulation<S>*, bool);
-STOWAGE_INSTANTIATE(double, double)
-STOWAGE_INSTANTIATE(float, float)
-STOWAGE_INSTANTIATE(Bf16, Bf16)
-STOWAGE_INSTANTIATE(Bf16, float)
-#undef STOWAGE_INSTANTIATE
+template <class S>
+void LinearBackwardWeight::reference(const Operands<Pointers<S>>& o) const {
+  with_result_type<S>(*this, [&]<class Y>() {
+    matmul<Y, S, Accumulation<S>>(
+        {{static_cast<const Y*>(o.dy), rows, outputs, outputs}, Transpose::yes},
+        {{o.x, rows, inputs, inputs}}, {o.dw, outputs, inputs, inputs}, accumulate);
+  });
+}
+
+template <class S>
+void LinearBackward::reference(const Operands<Pointers<S>>& o) const {
+  weight().reference<S>({.dy = o.dy, .x = o.x, .dw = o.dw});
+  input().reference<S>({.dy = o.dy, .w = o.w, .dx = o.dx});
+}
+
+STOWAGE_REFERENCES(LinearForward)
+STOWAGE_REFERENCES(LinearBackwardInput)
+STOWAGE_REFERENCES(LinearBackwardWeight)
+STOWAGE_REFERENCES(LinearBackward)
 
 }  // namespace stowage::kernels

@@ -5,6 +5,7 @@
 #include "kernels/moe/permute.hpp"
 #include "layers/mixers/experts.hpp"
 #include "layers/mixers/feed_forward.hpp"
+#include "layers/recording/row_range.hpp"
 
 namespace stowage::layers {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "layers/recording/row_range.hpp"
+#include "layers/recording/recorder.hpp"
 
 namespace stowage::layers {
 

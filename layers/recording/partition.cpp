@@ -121,9 +121,9 @@ AllRows SharedRows::gather_each(Recorder& recorder, const std::string& name, Ten
   AllRows gathered = gather_others(recorder, name, mine);
   if (size() == 1) return gathered;
   const execution::BufferInfo& buffer = recorder.buffer(mine);
-  const RowRange own(recorder, {gathered.all, gathered.blocks.front().rows});
+  const std::int64_t first = rank() * buffer.elements();
   recorder.compute("own_" + name, {0, 2.0 * static_cast<double>(buffer.bytes())},
-                   {read(mine), own.use(Access::write)},
+                   {read(mine), {gathered.all, Access::write, {first, first + buffer.elements()}}},
                    [bytes = buffer.bytes()](execution::Queue& q, Views v) {
                      q.copy(v[1].as<void>(), v[0].as<const void>(), bytes);
                    });

@@ -8,7 +8,6 @@
 
 #include "layers/recording/parameters.hpp"
 #include "layers/recording/recorder.hpp"
-#include "layers/recording/row_range.hpp"
 #include "parallel/groups/ranks.hpp"
 
 namespace stowage::layers {

@@ -59,7 +59,10 @@ void Recorder::compute(std::string_view name, Cost cost, std::vector<Use> uses, 
 
 void Recorder::compute_weights(std::string_view name, Cost cost, std::vector<Use> uses,
                                Launch launch, WeightsPosition position) {
-  execution::Op op = make(name, cost, std::move(uses), std::move(launch));
+  append_weights(make(name, cost, std::move(uses), std::move(launch)), position);
+}
+
+void Recorder::append_weights(execution::Op op, WeightsPosition position) {
   PostponedOps* postponed = position == WeightsPosition::last ? last_ : postponed_;
   if (postponed == nullptr) return program_.append(std::move(op));
   postponed->ops.push_back({std::move(op), program_.ops().size()});

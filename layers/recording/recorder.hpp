@@ -25,6 +25,8 @@ using execution::Program;
 using execution::Tensor;
 using execution::Use;
 
+using SomeRows = kernels::RowsOf<Tensor>;
+
 inline Use read(Tensor tensor) { return {tensor, Access::read}; }
 inline Use write(Tensor tensor) { return {tensor, Access::write}; }
 inline Use update(Tensor tensor) { return {tensor, Access::update}; }
@@ -133,6 +135,11 @@ class Recorder {
   const execution::BufferInfo& buffer(Tensor tensor) const {
     return program_.info(tensor).buffers.front();
   }
+  /// How many rows these are.
+  std::int64_t count(const SomeRows& rows) const {
+    return rows.rows == execution::Range{} ? buffer(rows.whole).shape.front()
+                                           : rows.rows.end - rows.rows.begin;
+  }
   /// A gradient's use: stored by the first microbatch, added to by later ones.
   Use into(Tensor gradient) const {
     return {gradient, batch_.accumulate ? Access::update : Access::write};
@@ -147,6 +154,12 @@ class Recorder {
   void compute(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch);
   /// An op that makes gradients of weights alone: nothing else in backward waits for it, so a
   /// schedule may put it where a rank has nothing else to do.
+  template <kernels::Operator Op>
+  void compute_weights(std::string_view name, const Op& op,
+                       const kernels::OperandsOf<Op, Tensor>& operands,
+                       WeightsPosition position = WeightsPosition::in_place) {
+    append_weights(named(name, kernels::recorded(op, operands)), position);
+  }
   void compute_weights(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch,
                        WeightsPosition position = WeightsPosition::in_place);
   /// Where ops for weights go from here on: all to `later` if the batch asks for that, otherwise
@@ -182,6 +195,7 @@ class Recorder {
  private:
   execution::Op named(std::string_view name, execution::Op op) const;
   void append_rerun(execution::Op op);
+  void append_weights(execution::Op op, WeightsPosition position);
   execution::Op make(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch) const;
 
   Program& program_;

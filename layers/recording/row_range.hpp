@@ -6,29 +6,20 @@
 
 namespace stowage::layers {
 
-/// Rows of a tensor; the range that means all: all of them.
-struct SomeRows {
-  SomeRows(Tensor of, execution::Range some = {}) : tensor(of), rows(some) {}
-
-  Tensor tensor;
-  execution::Range rows;
-};
-
 /// Rows of a matrix, as a use of their elements and as the matrix that a kernel sees.
 class RowRange {
  public:
   RowRange(const Recorder& recorder, const SomeRows& some)
-      : RowRange(recorder.buffer(some.tensor), some) {}
+      : RowRange(recorder.buffer(some.whole), some) {}
 
   std::int64_t count() const { return info_->buffers.front().shape.front(); }
-  execution::Dtype dtype() const { return info_->buffers.front().dtype; }
   Use use(Access access) const { return {tensor_, access, elements_}; }
   execution::View operator()(const execution::View& elements) const {
     return elements_ == execution::Range{} ? elements : execution::View{elements.data, info_.get()};
   }
 
  private:
-  RowRange(const execution::BufferInfo& all, const SomeRows& some) : tensor_(some.tensor) {
+  RowRange(const execution::BufferInfo& all, const SomeRows& some) : tensor_(some.whole) {
     std::vector<std::int64_t> shape = all.shape;
     if (some.rows != execution::Range{}) {
       const std::int64_t row = all.elements() / shape.front();
