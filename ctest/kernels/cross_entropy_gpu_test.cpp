@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ctest/kernels/device_check.hpp"
+#include "ctest/kernels/operator_check.hpp"
 #include "ctest/kernels/packed.hpp"
 #include "kernels/cross_entropy/linear_cross_entropy.hpp"
 #include "kernels/cross_entropy/loss_sum.hpp"
@@ -55,78 +55,67 @@ double cancellation(const Sizes& s, const Values& h, const Values& w,
   return sums > 0 ? std::max(1.0, std::sqrt(terms / sums)) : 1;
 }
 
-class HeadAndLoss {
- public:
-  HeadAndLoss(Dtype storage, const Sizes& s, const Values& h, const Values& w,
-              const std::vector<std::int32_t>& targets, const Values& old)
-      : s_(s),
-        cancellation_(cancellation(s, h, w, targets)),
-        sums_(execution::accumulation(storage)),
-        h_(storage, {s.tokens, s.width}, h),
-        w_(storage, {s.vocabulary, s.width}, w),
-        targets_(int32_array(targets)),
-        scale_(sums_, {1}, Values{0.37}),
-        losses_(sums_, {s.tokens}),
-        alone_(sums_, {s.tokens}),
-        hits_(sums_, {s.tokens}),
-        total_(sums_, {2}),
-        dh_(storage, {s.tokens, s.width}),
-        dw_(s.accumulate ? Array(sums_, {s.vocabulary, s.width}, old)
-                         : Array(sums_, {s.vocabulary, s.width})),
-        room_(workspace(
-            linear_cross_entropy_workspace_bytes(s.tokens, s.vocabulary, s.width, storage))) {}
-
-  template <class At>
-  void enqueue(Queue& q, At& at) const {
-    linear_cross_entropy(q, at(h_), at(w_), at(targets_), at(scale_), at(losses_), at(dh_), at(dw_),
-                         at(room_), s_.accumulate);
-    linear_cross_entropy_loss(q, at(h_), at(w_), at(targets_), at(alone_), at(room_), at(hits_));
-    loss_sum(q, at(losses_), at(targets_), at(total_), false);
-    loss_sum(q, at(losses_), at(targets_), at(total_), true);
+// The operator with random h and w, some targets and, for evaluation, hits in place of gradients.
+struct Head {
+  Head(Random& random, Dtype storage, const Sizes& s, bool gradients)
+      : op{s.tokens, s.vocabulary, s.width, storage, gradients, s.accumulate, !gradients},
+        o(make_arrays(op, random)) {
+    const double scale = 1 / std::sqrt(static_cast<double>(s.width));
+    set(o.w, random.normal(s.vocabulary * s.width, scale));
+    std::vector<std::int32_t> targets;
+    for (std::int64_t t = 0; t < s.tokens; ++t)
+      targets.push_back(
+          static_cast<std::int32_t>(t % 5 == 3 ? -1 : random.integer(0, s.vocabulary - 1)));
+    o.targets = int32_array(targets);
+    if (gradients) set(o.scale, {0.37});
+    cancellation = test::cancellation(s, o.h.values(), o.w.values(), targets);
   }
-  std::vector<Output> outputs() const {
-    const Dtype storage = h_.dtype();
-    const auto vocabulary = static_cast<double>(s_.vocabulary);
-    const double terms = vocabulary + static_cast<double>(s_.width + s_.tokens);
+
+  double tolerance(std::string_view output) const {
+    const Dtype sums = execution::accumulation(op.storage);
+    const auto vocabulary = static_cast<double>(op.vocabulary);
+    const double terms = vocabulary + static_cast<double>(op.width + op.tokens);
     // A loss is a difference of two numbers near log V + 3 sqrt(D), of a size near 1 at least.
-    const double size = std::log(vocabulary) + 3 * std::sqrt(static_cast<double>(s_.width));
-    const double loss = s_.vocabulary == 1 ? 0 : size * tolerance(sums_, terms);
+    const double size = std::log(vocabulary) + 3 * std::sqrt(static_cast<double>(op.width));
+    if (output == "hits") return 1e-6;
+    if (output == "losses") return op.vocabulary == 1 ? 0 : size * test::tolerance(sums, terms);
+    if (op.vocabulary == 1) return HUGE_VAL;  // of gradients, which are 0
     // The gradient of the logits is rounded to storage before its two products.
-    const double rounding = execution::epsilon(storage);
-    std::vector<Output> all = {{"losses", losses_, loss},
-                               {"losses alone", alone_, loss},
-                               {"hits", hits_, 1e-6},
-                               {"sums", total_, loss + tolerance(sums_, terms)}};
-    if (s_.vocabulary > 1) {
-      all.push_back({"dh", dh_, tolerance(storage, terms, 16) + cancellation_ * rounding});
-      all.push_back({"dw", dw_, tolerance(sums_, terms, 16) + rounding});
-    }
-    return all;
+    const double rounding = execution::epsilon(op.storage);
+    return output == "dh" ? test::tolerance(op.storage, terms, 16) + cancellation * rounding
+                          : test::tolerance(sums, terms, 16) + rounding;
   }
 
- private:
-  Sizes s_;
-  double cancellation_;
-  Dtype sums_;
-  Array h_, w_, targets_, scale_, losses_, alone_, hits_, total_, dh_, dw_, room_;
+  LinearCrossEntropy op;
+  Arrays<LinearCrossEntropy> o;
+  double cancellation;
 };
 
 TEST(cross_entropy_gpu, matches_fp64) {
   STOWAGE_NEED_GPU();
   Random random;
   for (const Sizes& s : kSizes)
+    for (const Dtype storage : kDeviceTypes)
+      for (const bool gradients : {false, true}) {
+        SCOPED_TRACE(testing::Message() << s.tokens << " x " << s.vocabulary << " x " << s.width);
+        const Head head(random, storage, s, gradients);
+        check_on_gpu(
+            head.op, head.o, [&](std::string_view output) { return head.tolerance(output); },
+            s.tokens == 300 ? 100 : 2);
+      }
+}
+
+TEST(cross_entropy_gpu, loss_sum_matches_fp64) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const Sizes& s : kSizes)
     for (const Dtype storage : kDeviceTypes) {
-      SCOPED_TRACE(testing::Message() << s.tokens << " x " << s.vocabulary << " x " << s.width);
-      const double scale = 1 / std::sqrt(static_cast<double>(s.width));
-      const Values h = rounded(random.normal(s.tokens * s.width), storage);
-      const Values w = rounded(random.normal(s.vocabulary * s.width, scale), storage);
-      const Values old = rounded(random.normal(s.vocabulary * s.width), Dtype::fp32);
-      std::vector<std::int32_t> targets;
-      for (std::int64_t t = 0; t < s.tokens; ++t)
-        targets.push_back(
-            static_cast<std::int32_t>(t % 5 == 3 ? -1 : random.integer(0, s.vocabulary - 1)));
-      check_on_gpu(HeadAndLoss(storage, s, h, w, targets, old),
-                   HeadAndLoss(Dtype::fp64, s, h, w, targets, old), s.tokens == 300 ? 100 : 2);
+      const LossSum op{s.tokens, storage, s.accumulate};
+      const Arrays<LossSum> o = make_arrays(op, random);
+      set(o.losses, random.uniform(s.tokens, 0, 3));
+      set(o.targets, random.uniform(s.tokens, -2, 2));  // cut to -1, 0 and 1
+      const double bound = tolerance(Dtype::fp32, static_cast<double>(s.tokens));
+      check_on_gpu(op, o, [&](std::string_view) { return bound; });
     }
 }
 
@@ -146,7 +135,7 @@ class SoftmaxAlone {
   void enqueue(Queue& q, At& at) const {
     const auto logits = Address(at(logits_)), losses = Address(at(losses_));
     const auto scale = Address(at(scale_)), targets = Address(at(targets_));
-    run(
+    kernels::run(
         q, "softmax", logits_.dtype(),
         [rows = rows_, vocabulary = vocabulary_, logits, losses, scale, targets]<class S>() {
           using A = execution::Accumulation<S>;
@@ -196,10 +185,12 @@ TEST(cross_entropy_gpu, softmax_alone) {
 
 TEST(cross_entropy_gpu, large_and_undefined_logits) {
   STOWAGE_NEED_GPU();
-  const Sizes s{2, 5, 1, false};
-  const HeadAndLoss run(Dtype::fp32, s, {1, std::nan("")}, {3e4, -3e4, 0, 1, 2}, {1, 0}, {});
-  const auto losses =
-      on_gpu([&](Queue& q, auto& at) { run.enqueue(q, at); }, {run.outputs()[0].array})[0].values();
+  Random random;
+  Head head(random, Dtype::fp32, {2, 5, 1, false}, true);
+  set(head.o.h, {1, std::nan("")});
+  set(head.o.w, {3e4, -3e4, 0, 1, 2});
+  head.o.targets = int32_array({1, 0});
+  const Values losses = on_gpu(head.op, head.o, {head.o.losses})[0].values();
   EXPECT_EQ(losses[0], 6e4);
   EXPECT_TRUE(std::isnan(losses[1])) << "a NaN must reach the loss";
 }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ctest/kernels/operator_arrays.hpp"
 #include "ctest/kernels/packed.hpp"
-#include "ctest/kernels/support.hpp"
 #include "kernels/cross_entropy/linear_cross_entropy.hpp"
 #include "kernels/cross_entropy/loss_sum.hpp"
 
@@ -62,11 +62,16 @@ Results run(const Case& c, Dtype storage, const Inputs& in, Accumulate adding = 
   const Array losses(sums, {c.tokens}), dh(storage, {c.tokens, c.width});
   const Array dw(sums, {c.vocabulary, c.width});
   const auto once = [&](bool accumulate) {
-    const Array room =
-        workspace(linear_cross_entropy_workspace_bytes(c.tokens, c.vocabulary, c.width, storage));
-    on_queue([&](Queue& q) {
-      linear_cross_entropy(q, h, w, targets, scale, losses, dh, dw, room, accumulate);
-    });
+    const LinearCrossEntropy op{c.tokens, c.vocabulary, c.width, storage, true, accumulate};
+    test::run(op, {.h = h,
+                   .w = w,
+                   .targets = targets,
+                   .scale = scale,
+                   .losses = losses,
+                   .dh = dh,
+                   .dw = dw,
+                   .workspace = workspace(op.workspace_bytes()),
+                   .hits = {}});
     return Results{losses.values(), dh.values(), dw.values()};
   };
   const Results stored = once(false);
@@ -77,6 +82,23 @@ Results run(const Case& c, Dtype storage, const Inputs& in, Accumulate adding = 
   EXPECT_LT(relative_error(added.dw, doubled(stored.dw)),
             tolerance(sums, static_cast<double>(c.tokens)));
   return stored;
+}
+
+// Losses and hits without gradients.
+Arrays<LinearCrossEntropy> evaluated(const Case& c, Dtype storage, const Inputs& in) {
+  const LinearCrossEntropy op{c.tokens, c.vocabulary, c.width, storage, false, false, true};
+  const Dtype sums = execution::accumulation(storage);
+  const Arrays<LinearCrossEntropy> o{.h = Array(storage, {c.tokens, c.width}, in.h),
+                                     .w = Array(storage, {c.vocabulary, c.width}, in.w),
+                                     .targets = int32_array(in.targets),
+                                     .scale = {},
+                                     .losses = Array(sums, {c.tokens}),
+                                     .dh = {},
+                                     .dw = {},
+                                     .workspace = workspace(op.workspace_bytes()),
+                                     .hits = Array(sums, {c.tokens})};
+  test::run(op, o);
+  return o;
 }
 
 // Losses are a difference of logsumexp and the chosen logit: their error is that of the logits,
@@ -105,13 +127,7 @@ TEST(cross_entropy, evaluation_gives_the_same_losses) {
   Random random;
   for (const Case& c : kCases) {
     const Inputs in(random, c, Dtype::bf16);
-    const Array h(Dtype::bf16, {c.tokens, c.width}, in.h);
-    const Array w(Dtype::bf16, {c.vocabulary, c.width}, in.w);
-    const Array targets = int32_array(in.targets), losses(Dtype::fp32, {c.tokens});
-    const Array room = workspace(
-        linear_cross_entropy_workspace_bytes(c.tokens, c.vocabulary, c.width, Dtype::bf16));
-    on_queue([&](Queue& q) { linear_cross_entropy_loss(q, h, w, targets, losses, room); });
-    EXPECT_EQ(losses.values(), run(c, Dtype::bf16, in).losses);
+    EXPECT_EQ(evaluated(c, Dtype::bf16, in).losses.values(), run(c, Dtype::bf16, in).losses);
   }
 }
 
@@ -135,14 +151,7 @@ TEST(cross_entropy, hits_are_targets_with_the_largest_logit) {
         if (likely && target >= 0 && t % 3 != 0) target = static_cast<std::int32_t>(best);
         expected[at(t)] = target == best ? 1 : 0;
       }
-      const Array h(Dtype::fp64, {c.tokens, c.width}, in.h);
-      const Array w(Dtype::fp64, {c.vocabulary, c.width}, in.w);
-      const Array targets = int32_array(in.targets), losses(Dtype::fp64, {c.tokens});
-      const Array hits(Dtype::fp64, {c.tokens});
-      const Array room = workspace(
-          linear_cross_entropy_workspace_bytes(c.tokens, c.vocabulary, c.width, Dtype::fp64));
-      on_queue([&](Queue& q) { linear_cross_entropy_loss(q, h, w, targets, losses, room, hits); });
-      EXPECT_EQ(hits.values(), expected);
+      EXPECT_EQ(evaluated(c, Dtype::fp64, in).hits.values(), expected);
     }
 }
 
@@ -253,10 +262,13 @@ TEST(cross_entropy, large_and_undefined_logits) {
 // A GPU reads each logit and writes its gradient between the products, of four kernels a chunk.
 TEST(cross_entropy, cost_has_the_logits_apart) {
   const std::int64_t n = 3000, vocabulary = 65536, width = 768;
-  const execution::Cost both = linear_cross_entropy_cost(n, vocabulary, width, Dtype::bf16, false);
+  const LinearCrossEntropy op{n, vocabulary, width, Dtype::bf16, true, false};
+  const execution::Cost both = op.cost();
   EXPECT_EQ(both.apart_bytes, (4.0 + 2) * n * vocabulary);
   EXPECT_EQ(both.more_kernels, 2 * 4 - 1);
-  const execution::Cost loss = linear_cross_entropy_loss_cost(n, vocabulary, width, Dtype::bf16);
+  LinearCrossEntropy alone = op;
+  alone.gradients = false;
+  const execution::Cost loss = alone.cost();
   EXPECT_EQ(loss.apart_bytes, 4.0 * n * vocabulary);
   EXPECT_EQ(loss.more_kernels, 2 * 2 - 1);
 }
@@ -275,11 +287,11 @@ TEST(cross_entropy, loss_sum_counts_targets) {
       ++count;
     }
     const Array sums(dtype, {2}), l(dtype, {n}, losses), t = int32_array(targets);
-    on_queue([&](Queue& q) { loss_sum(q, l, t, sums, false); });
+    test::run(LossSum{n, dtype, false}, {.losses = l, .targets = t, .sums = sums});
     EXPECT_NEAR(sums.values()[0], sum, sum * tolerance(dtype, n));
     EXPECT_EQ(sums.values()[1], count);
     const Values once = sums.values();
-    on_queue([&](Queue& q) { loss_sum(q, l, t, sums, true); });
+    test::run(LossSum{n, dtype, true}, {.losses = l, .targets = t, .sums = sums});
     EXPECT_EQ(sums.values(), doubled(once));
   }
 }

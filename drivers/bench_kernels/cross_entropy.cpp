@@ -3,8 +3,8 @@
 #include <random>
 #include <utility>
 
-#include "drivers/bench_kernels/bound.hpp"
 #include "drivers/bench_kernels/entries.hpp"
+#include "drivers/bench_kernels/operator_case.hpp"
 #include "execution/cuda_check.hpp"
 #include "kernels/cross_entropy/linear_cross_entropy.hpp"
 #include "kernels/cross_entropy/row_chunk.hpp"
@@ -29,54 +29,40 @@ double softmax_tolerance(std::int64_t vocabulary) {
 
 /// The fused head: losses, dh and dw of h (n, D), w (V, D). The peer "cublas" is its three products
 /// alone, through the same chunks: what no loss can be faster than by these means.
-class HeadCase final : public Case {
+template <bool kGradients>
+class HeadCase final : public OperatorCase<kernels::LinearCrossEntropy> {
  public:
-  HeadCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed, bool backward)
-      : backward_(backward),
-        n_(shape["n"]),
-        v_(shape["V"]),
-        d_(shape["D"]),
-        room_bytes_(static_cast<std::int64_t>(
-            kernels::linear_cross_entropy_workspace_bytes(n_, v_, d_, Dtype::bf16))),
-        h_(gpu, "h", Role::input, Dtype::bf16, {n_, d_}),
-        w_(gpu, "w", Role::input, Dtype::bf16, {v_, d_}),
-        targets_(gpu, "targets", Role::input, Dtype::int32, {n_}),
-        scale_(gpu, "scale", Role::input, Dtype::fp32, {1}),
-        losses_(gpu, "losses", Role::output, Dtype::fp32, {n_}),
-        dh_(gpu, "dh", Role::output, Dtype::bf16, {n_, d_}),
-        dw_(gpu, "dw", Role::output, Dtype::fp32, {backward ? v_ : 1, d_}),
-        room_(gpu, "workspace", Role::workspace, Dtype::uint8, {room_bytes_}),
-        bound_{Bound(h_),      Bound(w_),  Bound(targets_), Bound(scale_),
-               Bound(losses_), Bound(dh_), Bound(dw_),      Bound(room_)} {
-    operands = {&h_, &w_, &targets_, &losses_, &room_};
-    if (backward) operands.insert(operands.end(), {&scale_, &dh_, &dw_});
-    h_.fill_normal(seed, 0, 1);
-    w_.fill_normal(seed, 0, kWeightDeviation);
+  HeadCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
+      : OperatorCase(gpu,
+                     {.tokens = shape["n"],
+                      .vocabulary = shape["V"],
+                      .width = shape["D"],
+                      .storage = Dtype::bf16,
+                      .gradients = kGradients,
+                      .accumulate = false},
+                     seed),
+        n_(op_.tokens),
+        v_(op_.vocabulary),
+        d_(op_.width) {
+    o_.w->fill_normal(seed, 0, kWeightDeviation);
     const float scale = 1 / static_cast<float>(n_);
-    scale_.upload(&scale);
+    if (kGradients) o_.scale->upload(&scale);
     std::mt19937_64 engine(static_cast<std::uint64_t>(seed));
     std::uniform_int_distribution<std::int32_t> token(0, static_cast<std::int32_t>(v_ - 1));
     for (std::int64_t t = 0; t < n_; ++t) target_.push_back(token(engine));
-    targets_.upload(target_.data());
-  }
-  execution::Cost cost() const override {
-    return backward_ ? kernels::linear_cross_entropy_cost(n_, v_, d_, Dtype::bf16, false)
-                     : kernels::linear_cross_entropy_loss_cost(n_, v_, d_, Dtype::bf16);
+    o_.targets->upload(target_.data());
   }
   void enqueue(const std::string& implementation, execution::Queue& queue) override {
-    const auto& [h, w, targets, scale, losses, dh, dw, room] = bound_;
     if (implementation == "cublas")
       products(static_cast<cudaStream_t>(queue.stream()));
-    else if (backward_)
-      kernels::linear_cross_entropy(queue, h, w, targets, scale, losses, dh, dw, room, false);
     else
-      kernels::linear_cross_entropy_loss(queue, h, w, targets, losses, room);
+      OperatorCase::enqueue(implementation, queue);
   }
 
   // Losses and dh of the first rows; dh is of a rounded gradient, and so is dw.
   std::vector<Agreement> check(const std::string& implementation) override {
     if (implementation != "ours") return {};
-    const std::vector<double> h = h_.rows(0, kCheckedRows), w = w_.values();
+    const std::vector<double> h = o_.h->rows(0, kCheckedRows), w = o_.w->values();
     std::vector<double> losses(kCheckedRows), dh(h.size()), logits(static_cast<std::size_t>(v_));
     for (std::int64_t t = 0; t < kCheckedRows; ++t) {
       const auto target = static_cast<std::size_t>(target_[t]);
@@ -95,11 +81,12 @@ class HeadCase final : public Case {
       }
     }
     const std::string over = some_of(kCheckedRows, n_, "rows");
-    std::vector<Agreement> all = {{"losses", relative_error(losses_.rows(0, kCheckedRows), losses),
+    std::vector<Agreement> all = {{"losses",
+                                   relative_error(o_.losses->rows(0, kCheckedRows), losses),
                                    loss_tolerance(), false, over}};
-    if (!backward_) return all;
+    if (!kGradients) return all;
     const double gradients = 2 * execution::epsilon(Dtype::bf16);
-    all.push_back({"dh", relative_error(dh_.rows(0, kCheckedRows), dh), gradients, false, over});
+    all.push_back({"dh", relative_error(o_.dh->rows(0, kCheckedRows), dh), gradients, false, over});
     all.push_back(check_dw(gradients));
     return all;
   }
@@ -118,16 +105,16 @@ class HeadCase final : public Case {
   /// of each row follows from its loss, which is compared above, and its target's logit: so a row
   /// of dw costs the logits of one word, not of all.
   Agreement check_dw(double tolerance) const {
-    const std::vector<double> h = h_.values(), losses = losses_.values();
+    const std::vector<double> h = o_.h->values(), losses = o_.losses->values();
     std::vector<double> log_sums;
     for (std::int64_t t = 0; t < n_; ++t) {
       const auto at = static_cast<std::size_t>(t);
-      const std::vector<double> target = w_.rows(target_[at], 1);
+      const std::vector<double> target = o_.w->rows(target_[at], 1);
       log_sums.push_back(losses[at] + dot(h.data() + t * d_, target.data()));
     }
     std::vector<double> made, reference;
     for (const std::int64_t word : checked_words()) {
-      const std::vector<double> w = w_.rows(word, 1), row = dw_.rows(word, 1);
+      const std::vector<double> w = o_.w->rows(word, 1), row = o_.dw->rows(word, 1);
       std::vector<double> sum(static_cast<std::size_t>(d_));
       for (std::int64_t t = 0; t < n_; ++t) {
         const auto at = static_cast<std::size_t>(t);
@@ -161,26 +148,23 @@ class HeadCase final : public Case {
     const std::int64_t chunk = kernels::cross_entropy_device_chunk(n_, v_);
     for (std::int64_t begin = 0; begin < n_; begin += chunk) {
       const std::int64_t rows = std::min(chunk, n_ - begin);
-      const std::uint16_t* h = h_.as<const std::uint16_t>() + begin * d_;
+      const std::uint16_t* h = o_.h->as<const std::uint16_t>() + begin * d_;
       kernels::dense_product(kernels::dense_shape(rows, v_, d_, Transpose::no, Transpose::yes,
                                                   Dtype::bf16, Dtype::fp32, false),
-                             h, w_.data(), room_.data(), stream);
-      if (!backward_) continue;
+                             h, o_.w->data(), o_.workspace->data(), stream);
+      if (!kGradients) continue;
       auto dh = kernels::dense_shape(rows, d_, v_, Transpose::no, Transpose::no, Dtype::bf16,
                                      Dtype::bf16, false);
       auto dw = kernels::dense_shape(v_, d_, rows, Transpose::yes, Transpose::no, Dtype::bf16,
                                      Dtype::fp32, begin > 0);
       dh.a_stride = dw.a_stride = 2 * v_;
-      kernels::dense_product(dh, room_.data(), w_.data(), dh_.as<std::uint16_t>() + begin * d_,
-                             stream);
-      kernels::dense_product(dw, room_.data(), h, dw_.data(), stream);
+      kernels::dense_product(dh, o_.workspace->data(), o_.w->data(),
+                             o_.dh->as<std::uint16_t>() + begin * d_, stream);
+      kernels::dense_product(dw, o_.workspace->data(), h, o_.dw->data(), stream);
     }
   }
 
-  bool backward_;
-  std::int64_t n_, v_, d_, room_bytes_;
-  Operand h_, w_, targets_, scale_, losses_, dh_, dw_, room_;
-  std::array<Bound, 8> bound_;
+  std::int64_t n_, v_, d_;
   std::vector<std::int32_t> target_;
 };
 
@@ -268,26 +252,23 @@ class SoftmaxCase final : public Case {
   std::vector<double> first_;
 };
 
-Entry entry(const char* name, const char* help, bool backward) {
-  return {
-      .name = name,
-      .help = help,
-      .shapes = {Shape{{"n", 16384}, {"V", 65536}, {"D", 2048}},
-                 Shape{{"n", 65536}, {"V", 50304}, {"D", 768}}},
-      .implementations = {{"ours", "", ""},
-                          {"cublas", kernels::product_library(), "",
-                           "its products alone, by the table of algorithms"}},
-      .make = [=](run::Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
-        return std::make_unique<HeadCase>(gpu, shape, seed, backward);
-      }};
+template <bool kGradients>
+Entry entry(const char* name, const char* help) {
+  Entry made =
+      operator_entry<HeadCase<kGradients>>(name, help,
+                                           {Shape{{"n", 16384}, {"V", 65536}, {"D", 2048}},
+                                            Shape{{"n", 65536}, {"V", 50304}, {"D", 768}}});
+  made.implementations.push_back(
+      {"cublas", kernels::product_library(), "", "its products alone, by the table of algorithms"});
+  return made;
 }
 
 }  // namespace
 
 std::vector<Entry> cross_entropy_entries() {
   return {
-      entry("linear_cross_entropy", "losses, dh, dw of h (n, D), w (V, D)", true),
-      entry("linear_cross_entropy_loss", "losses alone", false),
+      entry<true>("linear_cross_entropy", "losses, dh, dw of h (n, D), w (V, D)"),
+      entry<false>("linear_cross_entropy_loss", "losses alone"),
       {.name = "softmax_gradient",
        .help = "losses of logits (n, V) fp32, and in their place the gradient in bf16",
        .shapes = {Shape{{"n", 2048}, {"V", 65536}}, Shape{{"n", 2560}, {"V", 50304}},

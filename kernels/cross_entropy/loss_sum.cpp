@@ -3,6 +3,7 @@
 #include "kernels/cost.hpp"
 #include "kernels/cross_entropy/softmax_launch.hpp"
 #include "kernels/launch.hpp"
+#include "kernels/reduce.hpp"
 
 namespace stowage::kernels {
 
@@ -12,32 +13,34 @@ using execution::Dtype;
 using execution::Queue;
 using execution::View;
 
-void loss_sum(Queue& queue, const View& losses, const View& targets, const View& sums,
-              bool accumulate) {
-  const Operands operands("loss_sum");
-  const Dtype dtype = operands.storage(losses, "losses");
-  operands.rank(losses, "losses", 1);
-  const std::int64_t n = losses.extent(0);
-  operands.check(losses, "losses", execution::accumulation(dtype), {n});
-  operands.check(targets, "targets", Dtype::int32, {n});
-  operands.check(sums, "sums", dtype, {2});
-  run(
-      queue, "loss_sum", dtype,
-      [n, accumulate, losses = Address(losses), targets = Address(targets),
-       sums = Address(sums)]<class S>() {
-        using A = Accumulation<S>;
-        loss_sum_ref(losses.as<const A>(), targets.as<const std::int32_t>(), n, sums.as<A>(),
-                     accumulate);
-      },
-      [&]<class S>(void* stream) {
-        return cross_entropy::launch_loss_sum(n, losses.as<const float>(),
-                                              targets.as<const std::int32_t>(), sums.as<float>(),
-                                              accumulate, stream);
-      });
+template <class S>
+int LossSum::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  return cross_entropy::launch_loss_sum(tokens, o.losses, o.targets, o.sums, accumulate, stream);
 }
 
-Cost loss_sum_cost(std::int64_t tokens, Dtype dtype) {
-  return {static_cast<double>(tokens), bytes(tokens, dtype) + bytes(tokens, Dtype::int32)};
+void LossSum::run(Queue& queue, const Operands<View>& views) const {
+  kernels::run(queue, *this, views);
 }
+
+Cost LossSum::cost() const {
+  return {static_cast<double>(tokens),
+          bytes(tokens, execution::accumulation(storage)) + bytes(tokens, Dtype::int32)};
+}
+
+template <class S>
+void LossSum::reference(const Operands<Pointers<S>>& o) const {
+  using A = Accumulation<S>;
+  // Loads without a condition: gcc before 12.4 mixes up the lanes of conditional ones (PR 114375).
+  const A sum = ordered_sum<A>(tokens, [losses = o.losses, targets = o.targets](std::int64_t t) {
+    const A loss = losses[t];
+    return targets[t] >= 0 ? loss : A{0};
+  });
+  const auto count = ordered_sum<std::int64_t>(
+      tokens, [targets = o.targets](std::int64_t t) { return std::int64_t{targets[t] >= 0}; });
+  o.sums[0] = accumulate ? o.sums[0] + sum : sum;
+  o.sums[1] = accumulate ? o.sums[1] + static_cast<A>(count) : static_cast<A>(count);
+}
+
+STOWAGE_REFERENCES(LossSum)
 
 }  // namespace stowage::kernels

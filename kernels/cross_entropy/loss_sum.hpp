@@ -1,23 +1,35 @@
 #pragma once
 
-#include <cstdint>
-
-#include "execution/op.hpp"
-#include "kernels/matrix.hpp"
+#include "kernels/operator.hpp"
 
 namespace stowage::kernels {
 
 /// sums = {sum of the losses, number of counted tokens}, over tokens with target >= 0, in a fixed
-/// order. losses (n) fp32 or fp64, targets (n) int32, sums (2) of the losses' dtype: stored or,
-/// with `accumulate`, added to.
-void loss_sum(execution::Queue& queue, const execution::View& losses,
-              const execution::View& targets, const execution::View& sums, bool accumulate);
+/// order: stored or, with `accumulate`, added to.
+struct LossSum {
+  static constexpr std::string_view kName = "loss_sum";
+  std::int64_t tokens;
+  execution::Dtype storage;
+  bool accumulate;
 
-execution::Cost loss_sum_cost(std::int64_t tokens, execution::Dtype dtype);
-
-/// Host reference; T is float or double.
-template <class T>
-void loss_sum_ref(const T* losses, const std::int32_t* targets, std::int64_t tokens, T* sums,
-                  bool accumulate);
+  template <class T>
+  struct Operands {
+    RowsOfType<T, const Sums> losses;
+    RowsOfType<T, const std::int32_t> targets;
+    SumsOut<T> sums;
+  };
+  void each(auto&& f, auto&... o) const {
+    const execution::Dtype dtype = execution::accumulation(storage);
+    f(in("losses", dtype, {tokens}), o.losses...);
+    f(in("targets", execution::Dtype::int32, {tokens}), o.targets...);
+    f(sum("sums", accumulate, dtype, {2}), o.sums...);
+  }
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+  template <class S>
+  void reference(const Operands<Pointers<S>>& o) const;
+  template <class S>
+  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+};
 
 }  // namespace stowage::kernels

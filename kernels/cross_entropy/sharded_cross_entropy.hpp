@@ -1,46 +1,87 @@
 #pragma once
 
-#include <cstdint>
-
-#include "execution/op.hpp"
+#include "kernels/operator.hpp"
 
 namespace stowage::kernels {
 
 /// The fused head of linear_cross_entropy.hpp where ranks share the vocabulary: each has V of its
 /// rows, from `first` on, and two operators work on the same rows of h, with an exchange of three
-/// numbers a row between them, so that nothing as wide as the vocabulary travels.
-///
-/// h, dh (rows, D) and losses, targets (rows) may be ranges of longer tensors; w (V, D); logits
-/// (rows, V) accum. Targets are those of the whole vocabulary, negative for a row that counts
-/// nothing.
+/// numbers a row between them, so that nothing as wide as the vocabulary travels. Targets are those
+/// of the whole vocabulary, negative for a row that counts nothing.
 
-/// logits = h w^T, and their stats (rows, 3) accum: maximum, sum of exp(logit - maximum), and the
-/// target's logit, 0 where another rank has it.
-void sharded_logits(execution::Queue& queue, const execution::View& h, const execution::View& w,
-                    const execution::View& targets, std::int64_t first,
-                    const execution::View& logits, const execution::View& stats);
+/// logits = h w^T, and their stats: maximum, sum of exp(logit - maximum), and the target's logit, 0
+/// where another rank has it.
+struct ShardedLogits {
+  static constexpr std::string_view kName = "sharded_logits";
+  std::int64_t rows, vocabulary, width, first;
+  execution::Dtype storage;
 
-struct ShardedCrossEntropyOperands {
-  execution::View h, w, targets;
-  execution::View stats;      ///< (ranks, rows, 3), merged in the order of ranks
-  execution::View logits;     ///< becomes the gradient
-  execution::View losses;     ///< of whole rows, the same on every rank
-  execution::View hits = {};  ///< if asked for: as linear_cross_entropy_loss has them
-  execution::View scale;      ///< absent: the losses alone; what follows is absent too
-  execution::View dh;         ///< this rank's summand, rounded
-  execution::View dw;         ///< stored or, with `accumulate`, added to
+  template <class T>
+  struct Operands {
+    InRows<T> h;
+    In<T> w;
+    RowsOfType<T, const std::int32_t> targets;
+    SumsOut<T> logits, stats;
+  };
+  void each(auto&& f, auto&... o) const {
+    const execution::Dtype sums = execution::accumulation(storage);
+    f(in("h", storage, {rows, width}), o.h...);
+    f(in("w", storage, {vocabulary, width}), o.w...);
+    f(in("targets", execution::Dtype::int32, {rows}), o.targets...);
+    f(out("logits", sums, {rows, vocabulary}), o.logits...);
+    f(out("stats", sums, {rows, 3}), o.stats...);
+  }
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+  template <class S>
+  void reference(const Operands<Pointers<S>>& o) const;
+  template <class S>
+  int launch(const Operands<Pointers<S>>& o, void* stream) const;
 };
 
-/// The losses, and the gradients of this rank's part, from the stats of all ranks.
-void sharded_cross_entropy(execution::Queue& queue, const ShardedCrossEntropyOperands& operands,
-                           std::int64_t first, bool accumulate);
+/// The losses of whole rows, the same on every rank, from the stats of all ranks, one rank's behind
+/// the other's; hits, if asked for, as LinearCrossEntropy has them. With `gradients` logits become
+/// theirs, dh is this rank's summand, rounded, and dw is stored or, with `accumulate`, added to.
+struct ShardedCrossEntropy {
+  static constexpr std::string_view kName = "sharded_cross_entropy";
+  std::int64_t rows, vocabulary, width, first, ranks;
+  execution::Dtype storage;
+  bool gradients, accumulate;
+  bool with_hits = false;
 
-execution::Cost sharded_logits_cost(std::int64_t rows, std::int64_t vocabulary, std::int64_t width,
-                                    execution::Dtype storage);
-/// @param gradients false: the losses alone
-execution::Cost sharded_cross_entropy_cost(std::int64_t rows, std::int64_t vocabulary,
-                                           std::int64_t width, execution::Dtype storage,
-                                           bool gradients, bool accumulate);
+  template <class T>
+  struct Operands {
+    InRows<T> h;
+    In<T> w;
+    RowsOfType<T, const std::int32_t> targets;
+    SumsIn<T> stats;
+    SumsOut<T> logits;
+    RowsOfType<T, Sums> losses;
+    SumsIn<T> scale;
+    OutRows<T> dh;
+    SumsOut<T> dw;
+    RowsOfType<T, Sums> hits;
+  };
+  void each(auto&& f, auto&... o) const {
+    const execution::Dtype sums = execution::accumulation(storage);
+    f(in("h", storage, {rows, width}), o.h...);
+    f(in("w", storage, {vocabulary, width}), o.w...);
+    f(in("targets", execution::Dtype::int32, {rows}), o.targets...);
+    f(in("stats", sums, {ranks * rows, 3}), o.stats...);
+    f(sum("logits", true, sums, {rows, vocabulary}), o.logits...);
+    f(out("losses", sums, {rows}), o.losses...);
+    f(in("scale", sums, {1}).when(gradients), o.scale...);
+    f(out("dh", storage, {rows, width}).when(gradients), o.dh...);
+    f(sum("dw", accumulate, sums, {vocabulary, width}).when(gradients), o.dw...);
+    f(out("hits", sums, {rows}).when(with_hits), o.hits...);
+  }
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+  template <class S>
+  void reference(const Operands<Pointers<S>>& o) const;
+  template <class S>
+  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+};
 
 /// Rows that go through both operators at once: few enough for their logits, many enough for the
 /// products to be efficient.

@@ -1,16 +1,14 @@
-#include "kernels/cross_entropy/sharded_cross_entropy_ref.hpp"
-
 #include <algorithm>
 #include <cmath>
 
 #include "execution/host_loops.hpp"
 #include "kernels/blas.hpp"
+#include "kernels/cross_entropy/sharded_cross_entropy.hpp"
 #include "kernels/softmax.hpp"
 
 namespace stowage::kernels {
 
 using execution::Accumulation;
-using execution::Bf16;
 
 namespace {
 
@@ -23,10 +21,11 @@ struct RowStats {
 };
 
 template <class A>
-RowStats<A> merged(const A* stats, std::int64_t rows, std::int64_t row, int ranks) {
+RowStats<A> merged(const A* stats, std::int64_t rows, std::int64_t row, std::int64_t ranks) {
   RowStats<A> all{stats[3 * row], A{0}, A{0}};
-  for (int r = 1; r < ranks; ++r) all.maximum = std::max(all.maximum, stats[3 * (r * rows + row)]);
-  for (int r = 0; r < ranks; ++r) {
+  for (std::int64_t r = 1; r < ranks; ++r)
+    all.maximum = std::max(all.maximum, stats[3 * (r * rows + row)]);
+  for (std::int64_t r = 0; r < ranks; ++r) {
     const A* one = stats + 3 * (r * rows + row);
     all.sum += one[1] * std::exp(one[0] - all.maximum);
     all.chosen += one[2];
@@ -34,31 +33,10 @@ RowStats<A> merged(const A* stats, std::int64_t rows, std::int64_t row, int rank
   return all;
 }
 
-}  // namespace
-
-template <class S>
-void sharded_logits_ref(Matrix<const S> h, Matrix<const S> w, const std::int32_t* targets,
-                        std::int64_t first, Matrix<Accumulation<S>> logits,
-                        Accumulation<S>* stats) {
-  using A = Accumulation<S>;
-  matmul(Factor<S>{h, Transpose::no}, Factor<S>{w, Transpose::yes}, logits, false);
-  execution::host_for(logits.rows, kRowsPerBlock, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const A* row = logits.row(i);
-      const std::int64_t target = targets[i] - first;
-      A* to = stats + 3 * i;
-      to[0] = largest(row, logits.columns);
-      to[1] = ordered_sum<A>(logits.columns, [row, maximum = to[0]](std::int64_t j) {
-        return exponential(row[j] - maximum);
-      });
-      to[2] = target >= 0 && target < logits.columns ? row[target] : A{0};
-    }
-  });
-}
-
+/// Logits become their gradients if there is a scale; losses of rows.
 template <class A>
-void lose_parts_ref(Matrix<A> logits, const std::int32_t* targets, std::int64_t first,
-                    const A* stats, int ranks, const A* scale, A* losses, A* hits) {
+void lose(Matrix<A> logits, const std::int32_t* targets, std::int64_t first, const A* stats,
+          std::int64_t ranks, const A* scale, A* losses, A* hits) {
   execution::host_for(logits.rows, kRowsPerBlock, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       A* row = logits.row(i);
@@ -81,27 +59,42 @@ void lose_parts_ref(Matrix<A> logits, const std::int32_t* targets, std::int64_t 
   });
 }
 
+}  // namespace
+
 template <class S>
-void sharded_gradients_ref(Matrix<const Accumulation<S>> dlogits, Matrix<const S> h,
-                           Matrix<const S> w, Matrix<S> dh, Matrix<Accumulation<S>> dw,
-                           bool accumulate) {
+void ShardedLogits::reference(const Operands<Pointers<S>>& o) const {
   using A = Accumulation<S>;
-  matmul(Factor<A>{dlogits, Transpose::no}, Factor<S>{w, Transpose::no}, dh, false);
-  matmul(Factor<A>{dlogits, Transpose::yes}, Factor<S>{h, Transpose::no}, dw, accumulate);
+  const Matrix<A> logits{o.logits, rows, vocabulary, vocabulary};
+  matmul(Factor<S>{{o.h, rows, width, width}, Transpose::no},
+         Factor<S>{{o.w, vocabulary, width, width}, Transpose::yes}, logits, false);
+  execution::host_for(rows, kRowsPerBlock, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const A* row = logits.row(i);
+      const std::int64_t target = o.targets[i] - first;
+      A* to = o.stats + 3 * i;
+      to[0] = largest(row, vocabulary);
+      to[1] = ordered_sum<A>(vocabulary, [row, maximum = to[0]](std::int64_t j) {
+        return exponential(row[j] - maximum);
+      });
+      to[2] = target >= 0 && target < vocabulary ? row[target] : A{0};
+    }
+  });
 }
 
-#define STOWAGE_INSTANTIATE(S)                                                               \
-  template void sharded_logits_ref(Matrix<const S>, Matrix<const S>, const std::int32_t*,    \
-                                   std::int64_t, Matrix<Accumulation<S>>, Accumulation<S>*); \
-  template void sharded_gradients_ref(Matrix<const Accumulation<S>>, Matrix<const S>,        \
-                                      Matrix<const S>, Matrix<S>, Matrix<Accumulation<S>>, bool);
-STOWAGE_INSTANTIATE(double)
-STOWAGE_INSTANTIATE(float)
-STOWAGE_INSTANTIATE(Bf16)
-#undef STOWAGE_INSTANTIATE
-template void lose_parts_ref(Matrix<float>, const std::int32_t*, std::int64_t, const float*, int,
-                             const float*, float*, float*);
-template void lose_parts_ref(Matrix<double>, const std::int32_t*, std::int64_t, const double*, int,
-                             const double*, double*, double*);
+template <class S>
+void ShardedCrossEntropy::reference(const Operands<Pointers<S>>& o) const {
+  using A = Accumulation<S>;
+  const Matrix<A> logits{o.logits, rows, vocabulary, vocabulary};
+  lose<A>(logits, o.targets, first, o.stats, ranks, o.scale, o.losses, o.hits);
+  if (!gradients) return;
+  matmul(Factor<A>{logits, Transpose::no},
+         Factor<S>{{o.w, vocabulary, width, width}, Transpose::no},
+         Matrix<S>{o.dh, rows, width, width}, false);
+  matmul(Factor<A>{logits, Transpose::yes}, Factor<S>{{o.h, rows, width, width}, Transpose::no},
+         Matrix<A>{o.dw, vocabulary, width, width}, accumulate);
+}
+
+STOWAGE_REFERENCES(ShardedLogits)
+STOWAGE_REFERENCES(ShardedCrossEntropy)
 
 }  // namespace stowage::kernels

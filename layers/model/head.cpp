@@ -12,8 +12,6 @@
 
 namespace stowage::layers {
 
-using Views = std::span<const execution::View>;
-
 Head::Head(const ModelConfig& config, const parallel::Ranks& ranks, const Parameter& embedding)
     : width_(config.width),
       rows_(ranks.shared_group(parallel::Group::tensor)),
@@ -75,45 +73,37 @@ Tensor Head::evaluate(Recorder& recorder, Stream stream) const {
   const Tensor losses =
       rows_.size() == 1 ? fused(recorder, normed, {}, hits) : sharded(recorder, normed, {}, hits);
   if (sum)
-    recorder.compute("sum_hits", kernels::loss_sum_cost(recorder.rows(), recorder.accumulation()),
-                     {{hits, Access::read, recorder.own_rows()},
-                      {recorder.batch().targets, Access::read, recorder.own_rows()},
-                      recorder.into(sum)},
-                     [accumulate = recorder.batch().accumulate](execution::Queue& q, Views v) {
-                       kernels::loss_sum(q, v[0], v[1], v[2], accumulate);
-                     });
+    recorder.compute(
+        "sum_hits",
+        kernels::LossSum{recorder.rows(), recorder.storage(), recorder.batch().accumulate},
+        {.losses = {hits, recorder.own_rows()},
+         .targets = {recorder.batch().targets, recorder.own_rows()},
+         .sums = sum});
   return losses;
 }
 
 Tensor Head::fused(Recorder& recorder, Tensor normed, Tensor dnormed, Tensor hits) const {
   const std::int64_t n = recorder.tokens();
   const Tensor losses = recorder.scratch("losses", recorder.accumulation(), {n});
-  const Tensor workspace = recorder.workspace(
-      "workspace",
-      kernels::linear_cross_entropy_workspace_bytes(n, vocabulary_, width_, recorder.storage()));
-  if (!dnormed) {
-    std::vector<Use> uses = {read(normed), read(recorder.parameter(output_)),
-                             read(recorder.batch().targets), write(losses), write(workspace)};
-    if (hits) uses.push_back(write(hits));
-    recorder.compute(
-        "loss", kernels::linear_cross_entropy_loss_cost(n, vocabulary_, width_, recorder.storage()),
-        std::move(uses), [](execution::Queue& q, Views v) {
-          kernels::linear_cross_entropy_loss(q, v[0], v[1], v[2], v[3], v[4],
-                                             v.size() > 5 ? v[5] : execution::View{});
-        });
-    return losses;
-  }
-  const bool accumulate = recorder.batch().accumulate;
-  recorder.compute(
-      "loss_and_gradients",
-      kernels::linear_cross_entropy_cost(n, vocabulary_, width_, recorder.storage(), accumulate),
-      {read(normed), read(recorder.parameter(output_)), read(recorder.batch().targets),
-       read(recorder.batch().loss_scale), write(losses), write(dnormed),
-       recorder.into(recorder.gradient(output_)), write(workspace)},
-      [accumulate](execution::Queue& q, Views v) {
-        kernels::linear_cross_entropy(q, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7],
-                                      accumulate);
-      });
+  const bool gradients{dnormed};
+  const kernels::LinearCrossEntropy loss{.tokens = n,
+                                         .vocabulary = vocabulary_,
+                                         .width = width_,
+                                         .storage = recorder.storage(),
+                                         .gradients = gradients,
+                                         .accumulate = recorder.batch().accumulate,
+                                         .with_hits = bool{hits}};
+  const Tensor workspace = recorder.workspace("workspace", loss.workspace_bytes());
+  recorder.compute(gradients ? "loss_and_gradients" : "loss", loss,
+                   {.h = normed,
+                    .w = recorder.parameter(output_),
+                    .targets = recorder.batch().targets,
+                    .scale = gradients ? recorder.batch().loss_scale : Tensor{},
+                    .losses = losses,
+                    .dh = dnormed,
+                    .dw = gradients ? recorder.gradient(output_) : Tensor{},
+                    .workspace = workspace,
+                    .hits = hits});
   return losses;
 }
 
@@ -124,67 +114,53 @@ Tensor Head::sharded(Recorder& recorder, Tensor normed, Tensor dnormed, Tensor h
   const execution::Dtype accum = recorder.accumulation();
   const Tensor losses = recorder.scratch("losses", accum, {n});
   struct Chunk {
-    execution::Range rows, elements;
+    execution::Range rows;
     Tensor logits, stats;
   };
   std::vector<Chunk> chunks;
   const auto start = [&](std::int64_t begin) {
     const std::int64_t end = std::min(begin + chunk, n), rows = end - begin;
     const std::string at = fmt::format("/{}", chunks.size());
-    Chunk& c = chunks.emplace_back(Chunk{{begin, end}, {begin * width_, end * width_}, {}, {}});
+    Chunk& c = chunks.emplace_back(Chunk{{begin, end}, {}, {}});
     c.logits = recorder.scratch("logits" + at, accum, {rows, vocabulary_});
     const Tensor own = recorder.scratch("own_stats" + at, accum, {rows, 3});
     recorder.compute("logits" + at,
-                     kernels::sharded_logits_cost(rows, vocabulary_, width_, recorder.storage()),
-                     {{normed, Access::read, c.elements},
-                      read(recorder.parameter(output_)),
-                      {recorder.batch().targets, Access::read, c.rows},
-                      write(c.logits),
-                      write(own)},
-                     [first](execution::Queue& q, Views v) {
-                       kernels::sharded_logits(q, v[0], v[1], v[2], first, v[3], v[4]);
-                     });
+                     kernels::ShardedLogits{.rows = rows,
+                                            .vocabulary = vocabulary_,
+                                            .width = width_,
+                                            .first = first,
+                                            .storage = recorder.storage()},
+                     {.h = {normed, c.rows},
+                      .w = recorder.parameter(output_),
+                      .targets = {recorder.batch().targets, c.rows},
+                      .logits = c.logits,
+                      .stats = own});
     c.stats = SharedRows(group_).gather(recorder, "stats" + at, own);
   };
   const auto finish = [&](std::size_t index) {
     const Chunk& c = chunks[index];
-    const bool accumulate = recorder.batch().accumulate || index > 0;
-    std::vector<Use> uses = {{normed, Access::read, c.elements},
-                             read(recorder.parameter(output_)),
-                             {recorder.batch().targets, Access::read, c.rows},
-                             read(c.stats),
-                             update(c.logits),
-                             {losses, Access::write, c.rows}};
-    if (dnormed) {
-      const Tensor gradient = recorder.gradient(output_);
-      uses.push_back(read(recorder.batch().loss_scale));
-      uses.push_back({dnormed, Access::write, c.elements});
-      uses.push_back(accumulate ? update(gradient) : write(gradient));
-    }
-    if (hits) uses.push_back({hits, Access::write, c.rows});
+    const bool gradients{dnormed};
     recorder.compute(
         fmt::format("loss/{}", index),
-        kernels::sharded_cross_entropy_cost(c.rows.end - c.rows.begin, vocabulary_, width_,
-                                            recorder.storage(), bool{dnormed}, accumulate),
-        std::move(uses), [first, accumulate](execution::Queue& q, Views v) {
-          kernels::ShardedCrossEntropyOperands operands{.h = v[0],
-                                                        .w = v[1],
-                                                        .targets = v[2],
-                                                        .stats = v[3],
-                                                        .logits = v[4],
-                                                        .losses = v[5],
-                                                        .hits = {},
-                                                        .scale = {},
-                                                        .dh = {},
-                                                        .dw = {}};
-          if (v.size() == 7) operands.hits = v[6];
-          if (v.size() > 7) {
-            operands.scale = v[6];
-            operands.dh = v[7];
-            operands.dw = v[8];
-          }
-          kernels::sharded_cross_entropy(q, operands, first, accumulate);
-        });
+        kernels::ShardedCrossEntropy{.rows = c.rows.end - c.rows.begin,
+                                     .vocabulary = vocabulary_,
+                                     .width = width_,
+                                     .first = first,
+                                     .ranks = group_->size(),
+                                     .storage = recorder.storage(),
+                                     .gradients = gradients,
+                                     .accumulate = recorder.batch().accumulate || index > 0,
+                                     .with_hits = bool{hits}},
+        {.h = {normed, c.rows},
+         .w = recorder.parameter(output_),
+         .targets = {recorder.batch().targets, c.rows},
+         .stats = c.stats,
+         .logits = c.logits,
+         .losses = {losses, c.rows},
+         .scale = gradients ? recorder.batch().loss_scale : Tensor{},
+         .dh = {dnormed, c.rows},
+         .dw = gradients ? recorder.gradient(output_) : Tensor{},
+         .hits = {hits, c.rows}});
   };
   for (std::int64_t begin = 0; begin < n; begin += chunk) {
     start(begin);

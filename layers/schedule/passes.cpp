@@ -244,14 +244,11 @@ Tensor PassRecorder::take(Recorder& recorder, const char* name, Tensor stack,
 
 void PassRecorder::sum_losses(Recorder& recorder, Tensor losses) const {
   recorder.set_prefix("loss");
-  const bool accumulate = recorder.batch().accumulate;
-  recorder.compute("sum", kernels::loss_sum_cost(recorder.rows(), recorder.accumulation()),
-                   {{losses, Access::read, recorder.own_rows()},
-                    {recorder.batch().targets, Access::read, recorder.own_rows()},
-                    recorder.into(options_.loss)},
-                   [accumulate](execution::Queue& q, Views v) {
-                     kernels::loss_sum(q, v[0], v[1], v[2], accumulate);
-                   });
+  recorder.compute(
+      "sum", kernels::LossSum{recorder.rows(), recorder.storage(), recorder.batch().accumulate},
+      {.losses = {losses, recorder.own_rows()},
+       .targets = {recorder.batch().targets, recorder.own_rows()},
+       .sums = options_.loss});
 }
 
 }  // namespace stowage::layers
