@@ -43,8 +43,10 @@ std::int64_t elements(const Spec& spec) {
 
 void check(const Operands& operands, const Spec& spec, const View& view) {
   if (spec.workspace) return operands.workspace(view, static_cast<std::size_t>(spec.shape[0]));
-  if (spec.present) return operands.check(view, spec.name, spec.dtype, spec.shape);
-  operands.absent(view, spec.name);
+  if (!spec.present) return operands.absent(view, spec.name);
+  const bool fits =
+      view && view.dtype() == spec.dtype && view.buffer().elements() == elements(spec);
+  if (!spec.any_shape || !fits) operands.check(view, spec.name, spec.dtype, spec.shape);
 }
 
 void check(const Operands& operands, const Spec& spec, const Columns& columns) {

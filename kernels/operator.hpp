@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "execution/dtype.hpp"
@@ -88,6 +89,30 @@ struct RowsOf<execution::View> {
 /// As the T of Operands<T>: which use of an op an operand is, -1 if it is absent.
 struct UseIndex {
   int index = -1;
+};
+
+/// As many groups of operands as an operator says, such as the states of each parameter. Grows
+/// where it is written; `each` visits the operands of one group after the other.
+template <class T, template <class> class Group>
+class ListOf {
+ public:
+  Group<T>& operator[](std::size_t i) {
+    if (i >= groups_.size()) groups_.resize(i + 1);
+    return groups_[i];
+  }
+  const Group<T>& operator[](std::size_t i) const { return groups_.at(i); }
+  void push_back(Group<T> group) { groups_.push_back(std::move(group)); }
+
+ private:
+  std::vector<Group<T>> groups_;
+};
+template <template <class> class Group>
+struct ListOf<Visits, Group> {
+  Group<Visits>& operator[](std::size_t) {
+    static Group<Visits> any;
+    return any;
+  }
+  Visits visits = {1};
 };
 
 namespace detail {
@@ -186,10 +211,15 @@ struct Spec {
   std::vector<std::int64_t> shape;  ///< of columns or rows: that of these
   bool present = true;              ///< must it be there, or must it be absent
   bool workspace = false;           ///< any dtype and shape of at least so many bytes
+  bool any_shape = false;           ///< of so many elements
 
   /// There if `condition` holds, absent otherwise.
   Spec when(bool condition) && {
     present = condition;
+    return static_cast<Spec&&>(*this);
+  }
+  Spec in_any_shape() && {
+    any_shape = true;
     return static_cast<Spec&&>(*this);
   }
 };

@@ -1,36 +1,44 @@
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <iterator>
-#include <span>
+#include <deque>
+#include <vector>
 
+#include "ctest/kernels/support.hpp"
 #include "kernels/optimizer/adamw.hpp"
 
 namespace stowage::kernels::test {
 
-/// Elements of a tensor from `first` on, as a shard of a bucket has them.
-class AdamwPiece {
+/// Elements [first, first + count) of a tensor as a tensor of their own, as a shard of a bucket has
+/// them.
+class Part {
  public:
-  AdamwPiece(const AdamwTensor& whole, std::int64_t first, std::int64_t elements) : piece_(whole) {
-    piece_.elements = elements;
-    execution::View* const views[] = {&piece_.parameter, &piece_.master, &piece_.gradient,
-                                      &piece_.m, &piece_.v};
-    for (std::size_t i = 0; i < std::size(views); ++i) {
-      execution::View& view = *views[i];
-      if (!view) continue;
-      addresses_[i] = view.as<std::byte>() +
-                      static_cast<std::size_t>(first) * execution::size_bytes(view.dtype());
-      view.data = std::span<void* const>(&addresses_[i], 1);
-    }
+  Part(const View& whole, std::int64_t first, std::int64_t count) : info_(*whole.info) {
+    info_.buffers[0].shape = {count};
+    address_ = whole.as<std::byte>() +
+               static_cast<std::size_t>(first) * execution::size_bytes(whole.dtype());
   }
-  AdamwPiece(const AdamwPiece&) = delete;
-  AdamwPiece& operator=(const AdamwPiece&) = delete;
-  const AdamwTensor& tensor() const { return piece_; }
+  View view() const { return {std::span<void* const>(&address_, 1), &info_}; }
 
  private:
-  AdamwTensor piece_;
-  void* addresses_[5] = {};
+  execution::TensorInfo info_;
+  void* address_;
+};
+
+/// Operands of Adamw that are parts of tensors.
+struct AdamwParts {
+  void add(const Adamw::Tensors<View>& whole, std::int64_t first, std::int64_t elements,
+           bool decay) {
+    const auto part = [&](const View& view) {
+      return view ? parts.emplace_back(view, first, elements).view() : View{};
+    };
+    tensors.push_back({part(whole.parameter.view), part(whole.master), part(whole.gradient.view),
+                       part(whole.m), part(whole.v)});
+    pieces.push_back({elements, decay});
+  }
+
+  std::vector<Adamw::Piece> pieces;
+  ListOf<View, Adamw::Tensors> tensors;
+  std::deque<Part> parts = {};  ///< which the views point into
 };
 
 }  // namespace stowage::kernels::test

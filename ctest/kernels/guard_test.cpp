@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ctest/kernels/support.hpp"
+#include "ctest/kernels/operator_arrays.hpp"
 #include "execution/error.hpp"
 
 namespace stowage::kernels::test {
@@ -29,9 +29,11 @@ class Steps {
     const Array value(dtype_, {1}, Values{norm});
     const Array running(Dtype::fp64, {2}, running_);
     const bool spikes = rule_.factor > 0;
-    on_queue([&](Queue& q) {
-      guard_step(q, words, value, good, spikes ? running.view() : View{}, flag, rule_);
-    });
+    run(GuardStep{rule_, dtype_, spikes}, {.attempt = words,
+                                           .norm = value,
+                                           .good_steps = good,
+                                           .step_ok = flag,
+                                           .running = spikes ? running : Array()});
     running_ = running.values();
     const bool is_good = flag.as<std::int32_t>()[0] == ok && ok != 0;
     good_ += is_good;
@@ -125,7 +127,8 @@ TEST(guard, wrong_operands_are_refused) {
   const Array words(Dtype::int64, {2}), good(Dtype::int64, {1}), ok = int32_array({1});
   const Array norm(Dtype::fp64, {1}), running(Dtype::fp64, {2});
   const auto guard = [&](const Array& attempt, const Array& of, const SpikeRule& rule) {
-    on_queue([&](Queue& q) { guard_step(q, attempt, of, good, running, ok, rule); });
+    run(GuardStep{rule, Dtype::fp64, true},
+        {.attempt = attempt, .norm = of, .good_steps = good, .step_ok = ok, .running = running});
   };
   EXPECT_THROW(guard(good, norm, kRule), execution::Error);
   EXPECT_THROW(guard(words, ok, kRule), execution::Error);

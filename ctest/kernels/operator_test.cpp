@@ -175,6 +175,55 @@ TEST(operator_declared, some_rows_are_a_use_of_their_elements) {
   EXPECT_THROW(run(CopyRows{}, {.x = six, .y = y}), execution::Error);  // all rows have a shape
 }
 
+/// y of each pair becomes its x, in any shape of two elements.
+struct CopyPairs {
+  static constexpr std::string_view kName = "copy_pairs";
+  std::size_t pairs;
+  Dtype storage = Dtype::fp64;
+  template <class T>
+  struct Pair {
+    In<T> x;
+    Out<T> y;
+  };
+  template <class T>
+  struct Operands {
+    ListOf<T, Pair> pairs;
+  };
+  void each(auto&& f, auto&... o) const {
+    for (std::size_t i = 0; i < pairs; ++i) {
+      f(in("x", storage, {2}).in_any_shape(), o.pairs[i].x...);
+      f(out("y", storage, {2}).in_any_shape(), o.pairs[i].y...);
+    }
+  }
+  execution::Cost cost() const { return {}; }
+  void run(Queue& queue, const Operands<View>& views) const { kernels::run(queue, *this, views); }
+  template <class S>
+  void reference(const Operands<Pointers<S>>& o) const {
+    for (std::size_t i = 0; i < pairs; ++i) std::copy_n(o.pairs[i].x, 2, o.pairs[i].y);
+  }
+  template <class S>
+  int launch(const Operands<Pointers<S>>&, void*) const {
+    return 0;
+  }
+};
+
+TEST(operator_declared, lists_are_visited_group_by_group) {
+  CopyPairs::Operands<Tensor> tensors;
+  tensors.pairs.push_back({.x = Tensor{5}, .y = Tensor{3}});
+  tensors.pairs.push_back({.x = Tensor{4}, .y = Tensor{6}});
+  std::vector<int> used;
+  for (const Use& use : recorded(CopyPairs{2}, tensors).uses) used.push_back(use.tensor.id);
+  EXPECT_EQ(used, (std::vector<int>{5, 3, 4, 6}));
+  Arrays<CopyPairs> arrays;
+  arrays.pairs.push_back(
+      {.x = Array(Dtype::fp64, {1, 2}, Values{1, 2}), .y = Array(Dtype::fp64, {2, 1})});
+  run(CopyPairs{1}, arrays);
+  EXPECT_EQ(std::as_const(arrays).pairs[0].y.values(), (Values{1, 2}));
+  EXPECT_THROW(run(CopyPairs{2}, arrays), std::out_of_range);
+  arrays.pairs[0].y = Array(Dtype::fp64, {3});
+  EXPECT_THROW(run(CopyPairs{1}, arrays), execution::Error);
+}
+
 /// Its Operands<T> and each() say different things: of y, or of how many operands there are.
 template <bool kForgets>
 struct Wrong {

@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <memory>
 
 #include "ctest/kernels/adamw_piece.hpp"
-#include "ctest/kernels/device_mirror.hpp"
-#include "ctest/kernels/support.hpp"
+#include "ctest/kernels/operator_check.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/optimizer/adamw.hpp"
 #include "kernels/optimizer/global_norm.hpp"
@@ -18,43 +16,38 @@ namespace {
 
 constexpr auto kHere = [](const Array& array) { return array.view(); };
 
-// A view of an array without its first element: nothing lies on 16 bytes then.
-class Shifted {
- public:
-  Shifted(const View& whole, const Array& array) : info_(*array.view().info) {
-    --info_.buffers[0].shape[0];
-    address_ = whole.as<std::byte>() + execution::size_bytes(array.dtype());
-  }
-  View view() const { return {std::span<void* const>(&address_, 1), &info_}; }
-  std::int64_t elements() const { return info_.buffers[0].elements(); }
-
- private:
-  execution::TensorInfo info_;
-  void* address_ = nullptr;
-};
-
+// Gradients whose norm is taken, from element `first` on.
 struct Norm {
   Norm(Dtype dtype, const std::vector<Values>& gradients, std::int32_t ok)
-      : norm(dtype, {1}), step_ok(int32_array({ok})) {
-    std::int64_t slots = 0;
+      : op{.pieces = {}, .slots = 0, .storage = dtype},
+        norm(dtype, {1}),
+        step_ok(int32_array({ok})) {
     for (const Values& values : gradients) {
       const auto count = static_cast<std::int64_t>(values.size());
       arrays.emplace_back(dtype, std::vector{count}, values);
-      pieces.push_back({.gradient = {}, .elements = count, .slot = slots});
-      slots += norm_blocks(count);
+      op.pieces.push_back({.elements = count, .slot = op.slots});
+      op.slots += norm_blocks(count);
     }
-    partials = Array(Dtype::fp64, {slots});
+    partials = Array(Dtype::fp64, {op.slots});
   }
   template <class At>
-  void enqueue(Queue& q, At& at) const {
-    std::vector<NormPiece> bound = pieces;
-    for (std::size_t i = 0; i < bound.size(); ++i) bound[i].gradient = at(arrays[i]);
-    norm_partials(q, bound, at(partials));
-    norm_finish(q, at(partials), at(norm), at(step_ok));
+  void enqueue(Queue& q, At& at, std::int64_t first = 0, execution::Range left_out = {0, 0}) const {
+    NormPartials some = op;
+    std::deque<Part> parts;
+    NormPartials::Operands<View> views{.partials = at(partials), .gradients = {}};
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+      some.pieces[i].elements -= first;
+      some.pieces[i].left_out = left_out;
+      views.gradients.push_back(
+          {parts.emplace_back(at(arrays[i]), first, some.pieces[i].elements).view()});
+    }
+    some.run(q, views);
+    test::enqueue(q, NormFinish{op.slots, op.storage},
+                  {.partials = partials, .norm = norm, .step_ok = step_ok}, at);
   }
 
+  NormPartials op;
   std::vector<Array> arrays;
-  std::vector<NormPiece> pieces;
   Array norm, step_ok, partials;
 };
 
@@ -108,7 +101,13 @@ TEST(optimizer_gpu, the_guard_is_that_of_the_host) {
         const Array value(Dtype::fp32, {1}, Values{norm}), ok = int32_array({3});
         const Array running(Dtype::fp64, {2}, Values{1.1, in_a_row});
         const auto guard = [&](Queue& q, auto& at) {
-          guard_step(q, at(words), at(value), at(good), at(running), at(ok), rule);
+          enqueue(q, GuardStep{rule, Dtype::fp32, true},
+                  {.attempt = words,
+                   .norm = value,
+                   .good_steps = good,
+                   .step_ok = ok,
+                   .running = running},
+                  at);
         };
         const std::vector<Array> results = on_gpu(guard, {running, ok});
         on_queue([&](Queue& q) { guard(q, kHere); });
@@ -130,17 +129,8 @@ TEST(optimizer_gpu, norm_has_the_bits_of_the_reference) {
                                           {true, {2000, 9999}}}) {
     const Norm n(Dtype::fp32, gradients, 1);
     const auto work = [&](Queue& q, auto& at) {
-      std::vector<Shifted> views;
-      for (const Array& array : n.arrays) views.emplace_back(at(array), array);
-      std::vector<NormPiece> pieces = n.pieces;
-      for (std::size_t i = 0; i < pieces.size(); ++i) {
-        pieces[i].gradient = shifted ? views[i].view() : at(n.arrays[i]);
-        pieces[i].elements -= shifted;
-        pieces[i].left_out = left_out;
-      }
       fill(q, at(n.partials), 0);
-      norm_partials(q, pieces, at(n.partials));
-      norm_finish(q, at(n.partials), at(n.norm), at(n.step_ok));
+      n.enqueue(q, at, shifted, left_out);
     };
     const auto results = on_gpu(work, {n.partials, n.norm});
     on_queue([&](Queue& q) { work(q, kHere); });
@@ -158,18 +148,18 @@ TEST(optimizer_gpu, norm_does_not_depend_on_cuts) {
   const auto sums = [&](std::int64_t blocks) {
     return on_gpu(
                [&](Queue& q, auto& at) {
-                 const View all = at(whole.arrays[0]);
-                 std::vector<void*> addresses;
-                 std::vector<NormPiece> pieces;
+                 NormPartials cut = whole.op;
+                 cut.pieces.clear();
+                 std::deque<Part> parts;
+                 NormPartials::Operands<View> views{.partials = at(whole.partials),
+                                                    .gradients = {}};
                  for (std::int64_t first = 0; first < count; first += blocks * kNormBlock) {
-                   addresses.push_back(all.as<float>() + first);
-                   pieces.push_back({.gradient = {},
-                                     .first = first,
-                                     .elements = std::min(blocks * kNormBlock, count - first)});
+                   const std::int64_t elements = std::min(blocks * kNormBlock, count - first);
+                   cut.pieces.push_back({.first = first, .elements = elements});
+                   views.gradients.push_back(
+                       {parts.emplace_back(at(whole.arrays[0]), first, elements).view()});
                  }
-                 for (std::size_t i = 0; i < pieces.size(); ++i)
-                   pieces[i].gradient = {std::span<void* const>(&addresses[i], 1), all.info};
-                 norm_partials(q, pieces, at(whole.partials));
+                 cut.run(q, views);
                },
                {whole.partials})[0]
         .values();
@@ -187,7 +177,8 @@ TEST(optimizer_gpu, norm_of_many_slots_has_the_bits_of_the_reference) {
     const Array partials(Dtype::fp64, {slots}, random.uniform(slots, 0, 1));
     const Array norm(Dtype::fp32, {1}), step_ok = int32_array({1});
     const auto work = [&](Queue& q, auto& at) {
-      norm_finish(q, at(partials), at(norm), at(step_ok));
+      enqueue(q, NormFinish{slots, Dtype::fp32},
+              {.partials = partials, .norm = norm, .step_ok = step_ok}, at);
     };
     const Values gpu = on_gpu(work, {norm})[0].values();
     on_queue([&](Queue& q) { work(q, kHere); });
@@ -197,10 +188,6 @@ TEST(optimizer_gpu, norm_of_many_slots_has_the_bits_of_the_reference) {
 
 // Parameters of `counts` elements with their states; every third one without decay.
 struct Optimizer {
-  struct Tensor {
-    Array parameter, master, gradient, m, v;
-  };
-
   Optimizer(Dtype storage, bool with_master, std::int32_t ok, double clip_norm)
       : schedule(execution::accumulation(storage), {2}, Values{0.01, 0.1}),
         step(Dtype::int64, {1}, Values{6}),
@@ -220,22 +207,26 @@ struct Optimizer {
 
   template <class At>
   void enqueue(Queue& q, At& at) const {
-    std::vector<AdamwTensor> list;
-    for (const Tensor& t : tensors)
-      list.push_back({.parameter = at(t.parameter),
-                      .master = at(t.master),
-                      .gradient = at(t.gradient),
-                      .m = at(t.m),
-                      .v = at(t.v),
-                      .elements = static_cast<std::int64_t>(t.m.size()),
-                      .decay = list.size() % 3 != 2});
-    adamw(q, list, at(schedule), at(step), at(norm), clip, at(step_ok), {0.9, 0.95, 1e-8});
-    advance(q, at(step), at(step_ok));
+    AdamwParts all;
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      all.add(views(i, at), 0, static_cast<std::int64_t>(tensors[i].m.size()), i % 3 != 2);
+    enqueue(q, at, all);
+    test::enqueue(q, Advance{}, {.step = step, .step_ok = step_ok}, at);
+  }
+  template <class At>
+  Adamw::Tensors<View> views(std::size_t i, At& at) const {
+    const auto& [parameter, master, gradient, m, v] = tensors[i];
+    return {at(parameter), at(master), at(gradient), at(m), at(v)};
+  }
+  template <class At>
+  void enqueue(Queue& q, At& at, const AdamwParts& parts) const {
+    Adamw{parts.pieces, storage_, with_master_, clip, {0.9, 0.95, 1e-8}}.run(
+        q, {at(schedule), at(step), at(norm), at(step_ok), parts.tensors});
   }
 
   std::vector<Array> outputs() const {
     std::vector<Array> all{step};
-    for (const Tensor& t : tensors) {
+    for (const auto& t : tensors) {
       all.insert(all.end(), {t.parameter, t.m, t.v});
       if (with_master_) all.push_back(t.master);
     }
@@ -244,7 +235,7 @@ struct Optimizer {
 
   Array schedule, step, norm, step_ok;
   double clip;
-  std::vector<Tensor> tensors;
+  std::vector<Adamw::Tensors<Array>> tensors;
 
  private:
   Dtype storage_;
@@ -313,24 +304,11 @@ TEST(optimizer_gpu, adamw_does_not_depend_on_cuts) {
       const auto results = [&](std::int64_t blocks) {
         return on_gpu(
             [&](Queue& q, auto& at) {
-              const auto& t = gpu.tensors[0];
-              const AdamwTensor all{.parameter = at(t.parameter),
-                                    .master = at(t.master),
-                                    .gradient = at(t.gradient),
-                                    .m = at(t.m),
-                                    .v = at(t.v),
-                                    .elements = count,
-                                    .decay = true};
               const std::int64_t most = blocks * kNormBlock;
-              std::vector<std::unique_ptr<AdamwPiece>> owners;
-              std::vector<AdamwTensor> pieces;
-              for (std::int64_t first = 0; first < count; first += most) {
-                owners.push_back(
-                    std::make_unique<AdamwPiece>(all, first, std::min(most, count - first)));
-                pieces.push_back(owners.back()->tensor());
-              }
-              adamw(q, pieces, at(gpu.schedule), at(gpu.step), at(gpu.norm), 1, at(gpu.step_ok),
-                    {});
+              AdamwParts pieces;
+              for (std::int64_t first = 0; first < count; first += most)
+                pieces.add(gpu.views(0, at), first, std::min(most, count - first), true);
+              gpu.enqueue(q, at, pieces);
             },
             gpu.outputs());
       };
@@ -373,18 +351,9 @@ TEST(optimizer_gpu, tensors_may_lie_anywhere) {
   add_random(random, Dtype::bf16, {50001}, gpu, host);
   const auto work = [&](const Optimizer& o) {
     return [&o](Queue& q, auto& at) {
-      const auto& t = o.tensors[0];
-      const auto shifted = [&](const Array& array) { return Shifted(at(array), array); };
-      const Shifted parameter = shifted(t.parameter), master = shifted(t.master);
-      const Shifted gradient = shifted(t.gradient), m = shifted(t.m), v = shifted(t.v);
-      const AdamwTensor tensor{.parameter = parameter.view(),
-                               .master = master.view(),
-                               .gradient = gradient.view(),
-                               .m = m.view(),
-                               .v = v.view(),
-                               .elements = m.elements(),
-                               .decay = true};
-      adamw(q, std::span(&tensor, 1), at(o.schedule), at(o.step), at(o.norm), 1, at(o.step_ok), {});
+      AdamwParts shifted;  // nothing lies on 16 bytes
+      shifted.add(o.views(0, at), 1, 50000, true);
+      o.enqueue(q, at, shifted);
     };
   };
   const auto results = on_gpu(work(gpu), gpu.outputs());

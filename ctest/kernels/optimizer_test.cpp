@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <memory>
 
 #include "ctest/kernels/adamw_piece.hpp"
+#include "ctest/kernels/operator_arrays.hpp"
 #include "ctest/kernels/packed.hpp"
-#include "ctest/kernels/support.hpp"
 #include "execution/error.hpp"
 #include "kernels/optimizer/adamw.hpp"
 #include "kernels/optimizer/global_norm.hpp"
@@ -24,9 +23,8 @@ struct Norm {
 // A tensor is cut behind each of `cuts` (blocks of the tensor, ascending); pieces run in any order.
 Norm norm_of(Dtype dtype, const std::vector<Values>& gradients, std::int32_t step_ok = 1,
              const std::vector<std::int64_t>& cuts = {}) {
+  NormPartials op{.pieces = {}, .slots = 0, .storage = dtype};
   std::vector<Array> arrays;
-  std::vector<NormPiece> pieces;
-  std::int64_t slots = 0;
   for (const Values& values : gradients) {
     const auto size = static_cast<std::int64_t>(values.size());
     std::int64_t first = 0;
@@ -34,21 +32,21 @@ Norm norm_of(Dtype dtype, const std::vector<Values>& gradients, std::int32_t ste
       if (end <= first && size > 0) return;
       const Values part(values.begin() + first, values.begin() + end);
       arrays.emplace_back(dtype, std::vector{end - first}, part);
-      pieces.push_back({.gradient = {}, .first = first, .elements = end - first, .slot = slots});
+      op.pieces.push_back({.first = first, .elements = end - first, .slot = op.slots});
       first = end;
     };
     for (const std::int64_t cut : cuts)
       if (cut * kNormBlock < size) cut_at(cut * kNormBlock);
     cut_at(size);
-    slots += norm_blocks(size);
+    op.slots += norm_blocks(size);
   }
-  for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i].gradient = arrays[i];
-  std::ranges::reverse(pieces);
-  const Array norm(dtype, {1}), ok = int32_array({step_ok}), partials(Dtype::fp64, {slots});
-  on_queue([&](Queue& q) {
-    norm_partials(q, pieces, partials);
-    norm_finish(q, partials, norm, ok);
-  });
+  std::ranges::reverse(op.pieces);
+  std::ranges::reverse(arrays);
+  const Array norm(dtype, {1}), ok = int32_array({step_ok}), partials(Dtype::fp64, {op.slots});
+  Arrays<NormPartials> o{.partials = partials, .gradients = {}};
+  for (const Array& gradient : arrays) o.gradients.push_back({gradient});
+  test::run(op, o);
+  test::run(NormFinish{op.slots, dtype}, {.partials = partials, .norm = norm, .step_ok = ok});
   return {norm.values()[0], ok.as<std::int32_t>()[0], partials.values()};
 }
 
@@ -100,20 +98,26 @@ TEST(optimizer, global_norm_of_many_slots) {
   double sum = 0;
   for (const double value : values) sum += value;
   const Array partials(Dtype::fp64, {static_cast<std::int64_t>(values.size())}, values);
-  const Array norm(Dtype::fp64, {1}), ok = int32_array({1});
-  on_queue([&](Queue& q) { norm_finish(q, partials, norm, ok); });
+  const Array norm(Dtype::fp64, {1});
+  test::run(NormFinish{static_cast<std::int64_t>(values.size()), Dtype::fp64},
+            {.partials = partials, .norm = norm, .step_ok = int32_array({1})});
   EXPECT_NEAR(norm.values()[0], std::sqrt(sum), std::sqrt(sum) * tolerance(Dtype::fp64, 30000));
+}
+
+void run_piece(const NormPartials::Piece& piece, const Array& gradient, const Array& partials) {
+  Arrays<NormPartials> o{.partials = partials, .gradients = {}};
+  o.gradients.push_back({gradient});
+  const auto slots = static_cast<std::int64_t>(partials.size());
+  test::run(NormPartials{{piece}, slots, gradient.dtype(), true}, o);
 }
 
 // A rank sums its own part of a tensor into slots of its own; the others keep what they have.
 TEST(optimizer, norm_partials_keep_to_their_piece) {
   Random random;
-  const Values values = random.normal(2 * kNormBlock);
-  const Array gradient(Dtype::fp64, {2 * kNormBlock}, values);
+  const Values values = random.normal(kNormBlock + 1);
+  const Array gradient(Dtype::fp64, {kNormBlock + 1}, values);
   const Array partials(Dtype::fp64, {6}, Values{9, 9, 9, 9, 9, 9});
-  const NormPiece piece{
-      .gradient = gradient, .first = 3 * kNormBlock, .elements = kNormBlock + 1, .slot = 1};
-  on_queue([&](Queue& q) { norm_partials(q, {&piece, 1}, partials); });
+  run_piece({.first = 3 * kNormBlock, .elements = kNormBlock + 1, .slot = 1}, gradient, partials);
   Values expected(6, 9);
   const Values first(values.begin(), values.begin() + kNormBlock);
   const Values all = partials.values();
@@ -137,11 +141,8 @@ TEST(optimizer, what_is_left_out_of_the_norm_counts_as_zero) {
       if (out.begin <= first + i && first + i < out.end) values[i] = 0;
     const Array cleared(Dtype::fp32, {count}, values);
     const Array partials(Dtype::fp64, {7}, Values(7, 1)), expected(Dtype::fp64, {7}, Values(7, 1));
-    on_queue([&](Queue& q) {
-      const NormPiece piece{gradient, first, count, 0, out}, zeros{cleared, first, count, 0};
-      norm_partials(q, {&piece, 1}, partials);
-      norm_partials(q, {&zeros, 1}, expected);
-    });
+    run_piece({first, count, 0, out}, gradient, partials);
+    run_piece({first, count, 0}, cleared, expected);
     EXPECT_EQ(partials.values(), expected.values()) << out.begin << " to " << out.end;
   }
 }
@@ -149,8 +150,7 @@ TEST(optimizer, what_is_left_out_of_the_norm_counts_as_zero) {
 TEST(optimizer, norm_partials_refuse_what_is_no_piece) {
   const Array gradient(Dtype::fp64, {2 * kNormBlock}), partials(Dtype::fp64, {3});
   const auto run = [&](std::int64_t first, std::int64_t elements, std::int64_t slot) {
-    const NormPiece piece{gradient, first, elements, slot};
-    on_queue([&](Queue& q) { norm_partials(q, {&piece, 1}, partials); });
+    run_piece({first, elements, slot}, gradient, partials);
   };
   const std::int64_t whole = 2 * kNormBlock;
   EXPECT_THROW(run(1, whole, 0), execution::Error) << "begins inside a block";
@@ -208,41 +208,38 @@ struct Tensors {
           {Array(storage, {n}, s.parameter), with_master ? Array(sums, {n}, s.master) : Array(),
            Array(sums, {n}, s.gradient), Array(sums, {n}, s.m), Array(sums, {n}, s.v), s.decay});
     }
-    for (const Arrays& a : arrays)
-      whole.push_back({.parameter = a.parameter,
-                       .master = a.master,
-                       .gradient = a.gradient,
-                       .m = a.m,
-                       .v = a.v,
-                       .elements = static_cast<std::int64_t>(a.m.size()),
-                       .decay = a.decay});
+    for (const OneState& a : arrays)
+      whole.add({a.parameter.view(), a.master, a.gradient.view(), a.m, a.v}, 0,
+                static_cast<std::int64_t>(a.m.size()), a.decay);
   }
   std::vector<State> states() const {
     std::vector<State> results;
-    for (const Arrays& a : arrays)
+    for (const OneState& a : arrays)
       results.push_back({a.parameter.values(), (a.master.view() ? a.master : a.parameter).values(),
                          a.gradient.values(), a.m.values(), a.v.values(), a.decay});
     return results;
   }
 
-  struct Arrays {
+  struct OneState {
     Array parameter, master, gradient, m, v;
     bool decay;
   };
-  std::vector<Arrays> arrays;
-  std::vector<AdamwTensor> whole;
+  std::vector<OneState> arrays;
+  AdamwParts whole;
 };
 
 // Runs one step on pieces of tensors of one storage dtype.
-void run(Dtype storage, const std::vector<AdamwTensor>& pieces, std::int64_t good_steps,
-         double clip, std::int32_t ok, const Values& rates = {kRate, kDecay}) {
+void run(Dtype storage, const AdamwParts& parts, std::int64_t good_steps, double clip,
+         std::int32_t ok, const Values& rates = {kRate, kDecay}) {
   const Dtype sums = execution::accumulation(storage);
   const Array schedule(sums, {2}, rates), norm(sums, {1}, Values{kNorm});
   const Array step(Dtype::int64, {1}, Values{static_cast<double>(good_steps)});
   const Array step_ok = int32_array({ok});
   on_queue([&](Queue& q) {
-    adamw(q, pieces, schedule, step, norm, clip, step_ok, kOptions);
-    advance(q, step, step_ok);
+    const bool has_master{parts.tensors[0].master};
+    Adamw{parts.pieces, storage, has_master, clip, kOptions}.run(
+        q, {schedule, step, norm, step_ok, parts.tensors});
+    Advance{}.run(q, {.step = step, .step_ok = step_ok});
   });
   EXPECT_EQ(step.as<std::int64_t>()[0], good_steps + (ok != 0));
 }
@@ -306,12 +303,10 @@ TEST(optimizer, adamw_does_not_depend_on_cuts) {
       const State state = random_state(random, count, storage, true);
       const State whole = run(storage, {state}, with_master, 4, 1, 1)[0];
       const Tensors cut(storage, {state}, with_master);
-      std::vector<std::unique_ptr<AdamwPiece>> owners;
-      std::vector<AdamwTensor> pieces;
+      AdamwParts pieces;
       std::int64_t first = 0;
       for (const std::int64_t end : {kNormBlock, 4 * kNormBlock, 9 * kNormBlock, count}) {
-        owners.push_back(std::make_unique<AdamwPiece>(cut.whole[0], first, end - first));
-        pieces.push_back(owners.back()->tensor());
+        pieces.add(cut.whole.tensors[0], first, end - first, true);
         first = end;
       }
       run(storage, pieces, 4, 1, 1);
@@ -329,8 +324,9 @@ TEST(optimizer, adamw_keeps_to_its_piece) {
   const State state = random_state(random, 3 * kNormBlock, Dtype::bf16, true);
   const State whole = run(Dtype::bf16, {state}, true, 4, 1, 1)[0];
   const Tensors tensors(Dtype::bf16, {state}, true);
-  const AdamwPiece piece(tensors.whole[0], kNormBlock, kNormBlock);
-  run(Dtype::bf16, {piece.tensor()}, 4, 1, 1);
+  AdamwParts piece;
+  piece.add(tensors.whole.tensors[0], kNormBlock, kNormBlock, true);
+  run(Dtype::bf16, piece, 4, 1, 1);
   const State result = tensors.states()[0];
   const auto expect = [](const Values& actual, const Values& before, const Values& after) {
     Values expected = before;
@@ -345,12 +341,11 @@ TEST(optimizer, adamw_keeps_to_its_piece) {
 
 TEST(optimizer, adamw_refuses_wrong_numbers_of_elements) {
   Random random;
-  const Tensors tensors(Dtype::fp32, {random_state(random, 10, Dtype::fp32, true)}, true);
-  AdamwTensor tensor = tensors.whole[0];
-  tensor.elements = 11;
-  EXPECT_THROW(run(Dtype::fp32, {tensor}, 0, 0, 1), execution::Error);
-  tensor.elements = AdamwTensor{}.elements;
-  EXPECT_THROW(run(Dtype::fp32, {tensor}, 0, 0, 1), execution::Error) << "not said";
+  Tensors tensors(Dtype::fp32, {random_state(random, 10, Dtype::fp32, true)}, true);
+  for (const std::int64_t elements : {9, 11, -1}) {
+    tensors.whole.pieces[0].elements = elements;
+    EXPECT_THROW(run(Dtype::fp32, tensors.whole, 0, 0, 1), execution::Error) << elements;
+  }
 }
 
 TEST(optimizer, a_bad_step_changes_nothing) {

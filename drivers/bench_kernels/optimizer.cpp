@@ -1,7 +1,7 @@
 #include <cmath>
 
-#include "drivers/bench_kernels/bound.hpp"
 #include "drivers/bench_kernels/entries.hpp"
+#include "drivers/bench_kernels/operator_case.hpp"
 #include "kernels/optimizer/adamw.hpp"
 #include "kernels/optimizer/global_norm.hpp"
 
@@ -11,7 +11,6 @@ namespace {
 using execution::Dtype;
 
 constexpr double kClip = 1.0;
-constexpr kernels::AdamwOptions kOptions{};
 constexpr std::int64_t kChecked = 8192;  // of the first tensor; the others go the same way
 
 /// P parameters in equal tensors: gradients, the norm and the step word.
@@ -51,21 +50,22 @@ class GlobalNormCase final : public OptimizerCase {
       : OptimizerCase(gpu, shape, seed),
         partials_(gpu, "partials", Role::workspace, Dtype::fp64,
                   {tensors_ * kernels::norm_blocks(each_)}),
-        bound_{Bound(norm_), Bound(step_ok_), Bound(partials_)} {
+        op_{.pieces = {}, .slots = partials_.elements(), .storage = Dtype::fp32},
+        bound_{Bound(norm_), Bound(step_ok_), Bound(partials_)},
+        views_{.partials = bound_[2].view(), .gradients = {}} {
     for (std::int64_t i = 0; i < tensors_; ++i) gradients_.push_back(tensor(gradient_, i));
-    for (const Bound& gradient : gradients_)
-      pieces_.push_back(
-          {.gradient = gradient,
-           .elements = each_,
-           .slot = static_cast<std::int64_t>(pieces_.size()) * kernels::norm_blocks(each_)});
+    for (const Bound& gradient : gradients_) {
+      const auto before = static_cast<std::int64_t>(op_.pieces.size());
+      op_.pieces.push_back({.elements = each_, .slot = before * kernels::norm_blocks(each_)});
+      views_.gradients.push_back({gradient.view()});
+    }
   }
 
-  execution::Cost cost() const override {
-    return kernels::norm_partials_cost(tensors_ * each_, Dtype::fp32);
-  }
+  execution::Cost cost() const override { return op_.cost(); }
   void enqueue(const std::string&, execution::Queue& queue) override {
-    kernels::norm_partials(queue, pieces_, bound_[2]);
-    kernels::norm_finish(queue, bound_[2], bound_[0], bound_[1]);
+    op_.run(queue, views_);
+    kernels::NormFinish{op_.slots, op_.storage}.run(
+        queue, {.partials = bound_[2].view(), .norm = bound_[0], .step_ok = bound_[1]});
   }
 
   // Summed in fp64, rounded to fp32 once.
@@ -80,8 +80,9 @@ class GlobalNormCase final : public OptimizerCase {
  private:
   Operand partials_;
   std::vector<Bound> gradients_;
-  std::vector<kernels::NormPiece> pieces_;
+  kernels::NormPartials op_;
   std::vector<Bound> bound_;
+  kernels::NormPartials::Operands<execution::View> views_;
 };
 
 class AdamwCase final : public OptimizerCase {
@@ -94,7 +95,13 @@ class AdamwCase final : public OptimizerCase {
         v_(gpu, "v", Role::input, Dtype::fp32, {tensors_, each_}),
         schedule_(gpu, "schedule", Role::input, Dtype::fp32, {2}),
         step_(gpu, "step", Role::input, Dtype::int64, {1}),
-        bound_{Bound(schedule_), Bound(step_), Bound(norm_), Bound(step_ok_)} {
+        op_{.pieces = {},
+            .storage = storage_,
+            .has_master = storage_ == Dtype::bf16,
+            .clip = kClip,
+            .options = {}},
+        bound_{Bound(schedule_), Bound(step_), Bound(norm_), Bound(step_ok_)},
+        views_{bound_[0], bound_[1], bound_[2], bound_[3], {}} {
     if (storage_ == Dtype::bf16)
       master_ =
           std::make_unique<Operand>(gpu, "master", Role::input, Dtype::fp32, gradient_.shape());
@@ -109,22 +116,18 @@ class AdamwCase final : public OptimizerCase {
         parts_.push_back(tensor(*operand, i));
       if (master_) masters_.push_back(tensor(*master_, i));
     }
-    for (std::size_t i = 0; i < static_cast<std::size_t>(tensors_); ++i)
-      list_.push_back({.parameter = parts_[4 * i],
-                       .master = master_ ? masters_[i].view() : execution::View(),
-                       .gradient = parts_[4 * i + 1],
-                       .m = parts_[4 * i + 2],
-                       .v = parts_[4 * i + 3],
-                       .elements = each_,
-                       .decay = true});
+    for (std::size_t i = 0; i < static_cast<std::size_t>(tensors_); ++i) {
+      op_.pieces.push_back({each_, true});
+      views_.tensors.push_back({.parameter = parts_[4 * i].view(),
+                                .master = master_ ? masters_[i].view() : execution::View(),
+                                .gradient = parts_[4 * i + 1].view(),
+                                .m = parts_[4 * i + 2],
+                                .v = parts_[4 * i + 3]});
+    }
   }
 
-  execution::Cost cost() const override {
-    return kernels::adamw_cost(tensors_ * each_, storage_, master_ != nullptr);
-  }
-  void enqueue(const std::string&, execution::Queue& queue) override {
-    kernels::adamw(queue, list_, bound_[0], bound_[1], bound_[2], kClip, bound_[3], kOptions);
-  }
+  execution::Cost cost() const override { return op_.cost(); }
+  void enqueue(const std::string&, execution::Queue& queue) override { op_.run(queue, views_); }
 
   // One step from the state at the start, once more, since every launch goes on from the last.
   std::vector<Agreement> check(const std::string& implementation) override {
@@ -140,11 +143,15 @@ class AdamwCase final : public OptimizerCase {
     const std::vector<double> gradient = first(gradient_);
     const double schedule[] = {static_cast<double>(1e-4F), static_cast<double>(0.1F)};
     enqueue(implementation, gpu_.queue());
-    on_host([&] {
-      kernels::adamw_ref<double>(
-          {parameter.data(), nullptr, gradient.data(), m.data(), v.data(), n, true},
-          kernels::make_adamw_step<double>(schedule, 10, norm_.values()[0], kClip, kOptions));
-    });
+    const double norm = norm_.values()[0];
+    const std::int64_t step = 10;
+    const std::int32_t ok = 1;
+    kernels::Adamw few = op_;
+    few.pieces = {{n, true}};
+    kernels::OperandsOf<kernels::Adamw, kernels::Pointers<double>> o{
+        schedule, &step, &norm, &ok, {}};
+    o.tensors.push_back({parameter.data(), nullptr, gradient.data(), m.data(), v.data()});
+    on_host([&] { few.reference<double>(o); });
     // Rounded beta moves 1 - beta, the gradient's part of m, by beta / (1 - beta) units: 9. Of v
     // the old value is the most, of a parameter all but a thousandth: a few roundings of their own.
     const double unit = execution::epsilon(Dtype::fp32);
@@ -168,31 +175,21 @@ class AdamwCase final : public OptimizerCase {
   Dtype storage_;
   Operand parameter_, m_, v_, schedule_, step_;
   std::unique_ptr<Operand> master_;
-  std::vector<Bound> parts_, masters_, bound_;
-  std::vector<kernels::AdamwTensor> list_;
+  std::vector<Bound> parts_, masters_;
+  kernels::Adamw op_;
+  std::vector<Bound> bound_;
+  kernels::Adamw::Operands<execution::View> views_;
 };
-
-template <class Made>
-Entry entry(const char* name, const char* help, std::vector<Shape> shapes) {
-  return {
-      .name = name,
-      .help = help,
-      .shapes = std::move(shapes),
-      .implementations = {{"ours", "", ""}},
-      .make = [](run::Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
-        return std::make_unique<Made>(gpu, shape, seed);
-      }};
-}
 
 }  // namespace
 
 std::vector<Entry> optimizer_entries() {
-  return {entry<AdamwCase>("adamw",
-                           "AdamW of P parameters in equal tensors; bf16 = 1: with fp32 masters",
-                           {Shape{{"P", 1 << 30}, {"tensors", 256}, {"bf16", 1}},
-                            Shape{{"P", 1 << 30}, {"tensors", 256}, {"bf16", 0}}}),
-          entry<GlobalNormCase>("global_norm", "norm of P fp32 gradients in equal tensors",
-                                {Shape{{"P", 1 << 30}, {"tensors", 256}}})};
+  return {operator_entry<AdamwCase>(
+              "adamw", "AdamW of P parameters in equal tensors; bf16 = 1: with fp32 masters",
+              {Shape{{"P", 1 << 30}, {"tensors", 256}, {"bf16", 1}},
+               Shape{{"P", 1 << 30}, {"tensors", 256}, {"bf16", 0}}}),
+          operator_entry<GlobalNormCase>("global_norm", "norm of P fp32 gradients in equal tensors",
+                                         {Shape{{"P", 1 << 30}, {"tensors", 256}}})};
 }
 
 }  // namespace stowage::drivers::bench

@@ -1,24 +1,8 @@
 #pragma once
 
-#include <cstdint>
-#include <span>
-
-#include "execution/op.hpp"
-#include "kernels/matrix.hpp"
+#include "kernels/operator.hpp"
 
 namespace stowage::kernels {
-
-/// One parameter of the optimizer with its state, or a piece of it: the data of all views begin at
-/// the piece, of which nothing outside is read or written.
-struct AdamwTensor {
-  execution::View parameter;   ///< storage dtype
-  execution::View master;      ///< accumulation dtype; absent: the parameter is its own master
-  execution::View gradient;    ///< accumulation dtype, as are m and v
-  execution::View m;           ///< first moment
-  execution::View v;           ///< second moment
-  std::int64_t elements = -1;  ///< of the piece; every view holds at least as many
-  bool decay = false;          ///< weight decay applies
-};
 
 struct AdamwOptions {
   double beta1 = 0.9;
@@ -26,55 +10,82 @@ struct AdamwOptions {
   double eps = 1e-8;
 };
 
-/// One step of AdamW (decoupled weight decay, arXiv 1711.05101) on all tensors:
+/// One step of AdamW (decoupled weight decay, arXiv 1711.05101) on all tensors, or pieces of them:
 ///
 ///   g = gradient * min(1, clip / (norm + 1e-6)),  s = step + 1
 ///   m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
 ///   master = master - lr (m / (1 - beta1^s) / (sqrt(v / (1 - beta2^s)) + eps) + decay * master)
 ///   parameter = round(master)
 ///
-/// schedule (2): {lr, weight decay}, accumulation dtype; step (1) int64: good steps so far;
-/// norm (1) accumulation dtype; step_ok (1) int32: nothing is written where it is 0. `clip` <= 0
-/// means no clipping. All tensors have one storage dtype. An element gets the same bits however its
-/// tensor is cut into pieces. Reads `step`, does not change it: see
-/// advance().
-void adamw(execution::Queue& queue, std::span<const AdamwTensor> tensors,
-           const execution::View& schedule, const execution::View& step,
-           const execution::View& norm, double clip, const execution::View& step_ok,
-           const AdamwOptions& options);
+/// schedule: {lr, weight decay}; step: good steps so far, which it does not change: see Advance.
+/// Nothing is written where step_ok is 0. `clip` <= 0 means no clipping. Without a master the
+/// parameter is its own. An element gets the same bits however its tensor is cut into pieces.
+struct Adamw {
+  static constexpr std::string_view kName = "adamw";
+  struct Piece {
+    std::int64_t elements;
+    bool decay;  ///< weight decay applies
+  };
+  std::vector<Piece> pieces;
+  execution::Dtype storage;
+  bool has_master;
+  double clip;
+  AdamwOptions options = {};
 
-/// ++step if step_ok: an operation of its own, after adamw.
-void advance(execution::Queue& queue, const execution::View& step, const execution::View& step_ok);
-
-/// Of `elements` parameters; `master`: there is a master beside the parameter.
-execution::Cost adamw_cost(std::int64_t elements, execution::Dtype storage, bool master);
-
-/// What the elements of one step have in common.
-template <class A>
-struct AdamwStep {
-  A lr, weight_decay, clip_factor;
-  A beta1, beta2, eps;
-  A correction1, correction2;  ///< 1 / (1 - beta^s), computed in fp64
+  /// Of one piece.
+  template <class T>
+  struct Tensors {
+    RowsOfType<T, Storage> parameter;
+    SumsOut<T> master;
+    RowsOfType<T, const Sums> gradient;
+    SumsOut<T> m, v;  ///< first and second moment
+  };
+  template <class T>
+  struct Operands {
+    SumsIn<T> schedule;
+    Of<T, const std::int64_t> step;
+    SumsIn<T> norm;
+    Of<T, const std::int32_t> step_ok;
+    ListOf<T, Tensors> tensors;
+  };
+  void each(auto&& f, auto&... o) const {
+    const execution::Dtype sums = execution::accumulation(storage);
+    f(in("schedule", sums, {2}), o.schedule...);
+    f(in("step", execution::Dtype::int64, {1}), o.step...);
+    f(in("norm", sums, {1}), o.norm...);
+    f(in("step_ok", execution::Dtype::int32, {1}), o.step_ok...);
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const std::vector<std::int64_t> all = {pieces[i].elements};
+      f(sum("parameter", true, storage, all).in_any_shape(), o.tensors[i].parameter...);
+      f(sum("master", true, sums, all).in_any_shape().when(has_master), o.tensors[i].master...);
+      f(in("gradient", sums, all).in_any_shape(), o.tensors[i].gradient...);
+      f(sum("m", true, sums, all).in_any_shape(), o.tensors[i].m...);
+      f(sum("v", true, sums, all).in_any_shape(), o.tensors[i].v...);
+    }
+  }
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+  template <class S>
+  void reference(const Operands<Pointers<S>>& o) const;
+  template <class S>
+  int launch(const Operands<Pointers<S>>& o, void* stream) const;
 };
-template <class A>
-AdamwStep<A> make_adamw_step(const A* schedule, std::int64_t step, A norm, double clip,
-                             const AdamwOptions& options);
 
-/// One tensor in host memory; master may be nullptr.
-template <class S>
-struct AdamwPointers {
-  using A = execution::Accumulation<S>;
-  S* parameter = nullptr;
-  A* master = nullptr;
-  const A* gradient = nullptr;
-  A* m = nullptr;
-  A* v = nullptr;
-  std::int64_t elements = 0;
-  bool decay = false;
+/// ++step if step_ok: an operation of its own, behind Adamw.
+struct Advance {
+  static constexpr std::string_view kName = "advance";
+
+  template <class T>
+  struct Operands {
+    Of<T, std::int64_t> step;
+    Of<T, const std::int32_t> step_ok;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(sum("step", true, execution::Dtype::int64, {1}), o.step...);
+    f(in("step_ok", execution::Dtype::int32, {1}), o.step_ok...);
+  }
+  execution::Cost cost() const { return {}; }
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
 };
-
-/// Host reference for one tensor of a good step.
-template <class S>
-void adamw_ref(const AdamwPointers<S>& tensor, const AdamwStep<execution::Accumulation<S>>& step);
 
 }  // namespace stowage::kernels

@@ -2,10 +2,47 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kernels/optimizer/adamw.hpp"
 
-/// The launch of adamw's kernel on device memory, behind the checks of adamw.cpp.
+namespace stowage::kernels {
+
+/// What the elements of one step have in common.
+template <class A>
+struct AdamwStep {
+  A lr, weight_decay, clip_factor;
+  A beta1, beta2, eps;
+  A correction1, correction2;  ///< 1 / (1 - beta^s), computed in fp64
+};
+
+/// A piece in memory; master may be nullptr.
+template <class S>
+struct AdamwPointers {
+  using A = execution::Accumulation<S>;
+  S* parameter = nullptr;
+  A* master = nullptr;
+  const A* gradient = nullptr;
+  A* m = nullptr;
+  A* v = nullptr;
+  std::int64_t elements = 0;
+  bool decay = false;
+};
+
+template <class S>
+std::vector<AdamwPointers<S>> adamw_pointers(const Adamw& op,
+                                             const Adamw::Operands<Pointers<S>>& o) {
+  std::vector<AdamwPointers<S>> all;
+  for (const auto& [elements, decay] : op.pieces) {
+    const auto& [parameter, master, gradient, m, v] = o.tensors[all.size()];
+    all.push_back({parameter, master, gradient, m, v, elements, decay});
+  }
+  return all;
+}
+
+}  // namespace stowage::kernels
+
+/// The launch of Adamw's kernel on device memory, behind its checks.
 namespace stowage::kernels::optimizer {
 
 /// What all tensors share; addresses in device memory.

@@ -2,16 +2,17 @@
 #include <cmath>
 
 #include "execution/host_loops.hpp"
-#include "kernels/optimizer/adamw.hpp"
+#include "kernels/optimizer/adamw_launch.hpp"
 
 namespace stowage::kernels {
 
 using execution::Accumulation;
-using execution::Bf16;
+
+namespace {
 
 template <class A>
-AdamwStep<A> make_adamw_step(const A* schedule, std::int64_t step, A norm, double clip,
-                             const AdamwOptions& options) {
+AdamwStep<A> make_step(const A* schedule, std::int64_t step, A norm, double clip,
+                       const AdamwOptions& options) {
   const auto power = static_cast<double>(step + 1);
   const double factor = clip > 0 ? std::min(1.0, clip / (static_cast<double>(norm) + 1e-6)) : 1.0;
   return {.lr = schedule[0],
@@ -25,7 +26,7 @@ AdamwStep<A> make_adamw_step(const A* schedule, std::int64_t step, A norm, doubl
 }
 
 template <class S>
-void adamw_ref(const AdamwPointers<S>& tensor, const AdamwStep<Accumulation<S>>& step) {
+void update(const AdamwPointers<S>& tensor, const AdamwStep<Accumulation<S>>& step) {
   using A = Accumulation<S>;
   constexpr std::int64_t kElements = 8192;
   execution::host_for(tensor.elements, kElements, [&](std::int64_t begin, std::int64_t end) {
@@ -46,16 +47,15 @@ void adamw_ref(const AdamwPointers<S>& tensor, const AdamwStep<Accumulation<S>>&
   });
 }
 
-#define STOWAGE_INSTANTIATE(S) \
-  template void adamw_ref(const AdamwPointers<S>&, const AdamwStep<Accumulation<S>>&);
-STOWAGE_INSTANTIATE(double)
-STOWAGE_INSTANTIATE(float)
-STOWAGE_INSTANTIATE(Bf16)
-#undef STOWAGE_INSTANTIATE
+}  // namespace
 
-template AdamwStep<float> make_adamw_step(const float*, std::int64_t, float, double,
-                                          const AdamwOptions&);
-template AdamwStep<double> make_adamw_step(const double*, std::int64_t, double, double,
-                                           const AdamwOptions&);
+template <class S>
+void Adamw::reference(const Operands<Pointers<S>>& o) const {
+  if (*o.step_ok == 0) return;
+  const auto step = make_step(o.schedule, *o.step, *o.norm, clip, options);
+  for (const AdamwPointers<S>& tensor : adamw_pointers(*this, o)) update(tensor, step);
+}
+
+STOWAGE_REFERENCES(Adamw)
 
 }  // namespace stowage::kernels

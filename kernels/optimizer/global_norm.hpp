@@ -1,10 +1,6 @@
 #pragma once
 
-#include <cstdint>
-#include <span>
-
-#include "execution/op.hpp"
-#include "kernels/matrix.hpp"
+#include "kernels/operator.hpp"
 #include "kernels/optimizer/norm_block.hpp"
 
 /// The norm of all gradients, sqrt(sum of squares), in two operators: sums of fixed blocks, which
@@ -13,48 +9,75 @@
 /// backends, however the tensors are cut.
 namespace stowage::kernels {
 
-/// Some consecutive blocks of a gradient: of kNormBlock elements, the tensor's last one of fewer.
-/// Block b of the tensor is its elements from b * kNormBlock on.
-struct NormPiece {
-  execution::View gradient;  ///< fp32 or fp64; its data begin at the piece
-  std::int64_t first = 0;    ///< the piece's first element in its tensor, a multiple of kNormBlock
-  std::int64_t elements = -1;  ///< of the piece; a multiple of kNormBlock if the tensor goes on
-  std::int64_t slot = 0;       ///< of the tensor's block 0; block b has slot + b
-  /// Elements of the tensor that count as 0: another rank answers for them.
-  execution::Range left_out = {0, 0};
+/// partials[slot + b] = the sum of squares of block b, for each block that lies in a piece: of
+/// kNormBlock elements, the tensor's last one of fewer. Block b of a tensor is its elements from
+/// b * kNormBlock on. Other slots are left as they are, if `shared`: fill them with 0.
+struct NormPartials {
+  static constexpr std::string_view kName = "norm_partials";
+  /// Some consecutive blocks of a gradient.
+  struct Piece {
+    std::int64_t first = 0;  ///< the piece's first element in its tensor, a multiple of kNormBlock
+    std::int64_t elements;   ///< of the piece; a multiple of kNormBlock if the tensor goes on
+    std::int64_t slot = 0;   ///< of the tensor's block 0; block b has slot + b
+    /// Elements of the tensor that count as 0: another rank answers for them.
+    execution::Range left_out = {0, 0};
+  };
+  std::vector<Piece> pieces;
+  std::int64_t slots;
+  execution::Dtype storage;
+  bool shared = false;
+
+  /// Of one piece, whose elements it has alone.
+  template <class T>
+  struct Gradient {
+    RowsOfType<T, const Sums> gradient;
+  };
+  template <class T>
+  struct Operands {
+    RowsOfType<T, double> partials;
+    ListOf<T, Gradient> gradients;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(sum("partials", shared, execution::Dtype::fp64, {slots}), o.partials...);
+    for (std::size_t i = 0; i < pieces.size(); ++i)
+      f(in("gradient", execution::accumulation(storage), {pieces[i].elements}).in_any_shape(),
+        o.gradients[i].gradient...);
+  }
+  std::string fault() const;
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+  template <class S>
+  void reference(const Operands<Pointers<S>>& o) const;
+  template <class S>
+  int launch(const Operands<Pointers<S>>& o, void* stream) const;
 };
 
-/// partials[slot + b] = the sum of squares of block b, for each block that lies in a piece. Other
-/// slots are left as they are: fill them with 0 where ranks share the blocks.
-///
-/// All pieces have one dtype; partials: fp64, rank 1. A piece of no elements writes nothing.
-void norm_partials(execution::Queue& queue, std::span<const NormPiece> pieces,
-                   const execution::View& partials);
-
-/// norm (1) = sqrt of the sum of partials (slots) fp64.
-///
-/// norm is fp32 or fp64. step_ok (1) int32 is set to 0 when the norm is not finite (one NaN or
+/// norm = sqrt of the sum of partials. step_ok is set to 0 when the norm is not finite (one NaN or
 /// infinity in any gradient makes it so), else left as it is: it starts as 1 at the beginning of a
 /// step.
-void norm_finish(execution::Queue& queue, const execution::View& partials,
-                 const execution::View& norm, const execution::View& step_ok);
+struct NormFinish {
+  static constexpr std::string_view kName = "norm_finish";
+  std::int64_t slots;
+  execution::Dtype storage;
+  bool keeps_ok = true;  ///< false: step_ok holds nothing before
 
-execution::Cost norm_partials_cost(std::int64_t elements, execution::Dtype dtype);
-execution::Cost norm_finish_cost(std::int64_t slots);
-
-/// A piece in memory.
-template <class T>
-struct NormPointers {
-  const T* gradient = nullptr;
-  std::int64_t elements = 0;
-  std::int64_t slot = 0;                    ///< of its first block
-  std::int64_t out_begin = 0, out_end = 0;  ///< elements of the piece that count as 0
+  template <class T>
+  struct Operands {
+    RowsOfType<T, const double> partials;
+    SumsOut<T> norm;
+    Of<T, std::int32_t> step_ok;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("partials", execution::Dtype::fp64, {slots}), o.partials...);
+    f(out("norm", execution::accumulation(storage), {1}), o.norm...);
+    f(sum("step_ok", keeps_ok, execution::Dtype::int32, {1}), o.step_ok...);
+  }
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+  template <class S>
+  void reference(const Operands<Pointers<S>>& o) const;
+  template <class S>
+  int launch(const Operands<Pointers<S>>& o, void* stream) const;
 };
-
-/// Host references; T is float or double.
-template <class T>
-void norm_partials_ref(const NormPointers<T>& piece, double* partials);
-template <class T>
-void norm_finish_ref(std::span<const double> partials, T* norm, std::int32_t* step_ok);
 
 }  // namespace stowage::kernels

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "execution/host_loops.hpp"
-#include "kernels/optimizer/global_norm.hpp"
+#include "kernels/optimizer/global_norm_launch.hpp"
 
 namespace stowage::kernels {
 
@@ -33,22 +33,22 @@ double sum_block(const NormPointers<T>& piece, std::int64_t at, std::int64_t ele
 
 }  // namespace
 
-template <class T>
-void norm_partials_ref(const NormPointers<T>& piece, double* partials) {
+template <class S>
+void NormPartials::reference(const Operands<Pointers<S>>& o) const {
   constexpr std::int64_t kBlocks = 8;  // of a task
-  execution::host_for(piece.elements, kBlocks * kNormBlock,
-                      [&](std::int64_t begin, std::int64_t end) {
-                        for (std::int64_t at = begin; at < end; at += kNormBlock)
-                          partials[piece.slot + at / kNormBlock] =
-                              sum_block(piece, at, std::min(kNormBlock, end - at));
-                      });
+  for (const auto& piece : norm_pointers(*this, o))
+    execution::host_for(piece.elements, kBlocks * kNormBlock,
+                        [&](std::int64_t begin, std::int64_t end) {
+                          for (std::int64_t at = begin; at < end; at += kNormBlock)
+                            o.partials[piece.slot + at / kNormBlock] =
+                                sum_block(piece, at, std::min(kNormBlock, end - at));
+                        });
 }
 
-template <class T>
-void norm_finish_ref(std::span<const double> partials, T* norm, std::int32_t* step_ok) {
+template <class S>
+void NormFinish::reference(const Operands<Pointers<S>>& o) const {
   std::vector<double> terms(kSlotTerms);
-  for (std::size_t slot = 0; slot < partials.size(); ++slot)
-    terms[slot % kSlotTerms] += partials[slot];
+  for (std::int64_t slot = 0; slot < slots; ++slot) terms[slot % kSlotTerms] += o.partials[slot];
   std::size_t count = terms.size();
   while (count > 1) {
     const std::size_t group = std::min<std::size_t>(kSlotFold, count);
@@ -56,13 +56,11 @@ void norm_finish_ref(std::span<const double> partials, T* norm, std::int32_t* st
       terms[i] = fold_halves(&terms[i * group], static_cast<int>(group));
     count /= group;
   }
-  *norm = static_cast<T>(std::sqrt(terms[0]));
-  if (!std::isfinite(*norm)) *step_ok = 0;
+  *o.norm = static_cast<execution::Accumulation<S>>(std::sqrt(terms[0]));
+  if (!std::isfinite(*o.norm)) *o.step_ok = 0;
 }
 
-template void norm_partials_ref(const NormPointers<float>&, double*);
-template void norm_partials_ref(const NormPointers<double>&, double*);
-template void norm_finish_ref(std::span<const double>, float*, std::int32_t*);
-template void norm_finish_ref(std::span<const double>, double*, std::int32_t*);
+STOWAGE_REFERENCES(NormPartials)
+STOWAGE_REFERENCES(NormFinish)
 
 }  // namespace stowage::kernels

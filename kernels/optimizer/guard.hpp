@@ -1,9 +1,6 @@
 #pragma once
 
-#include <cstdint>
-
-#include "execution/op.hpp"
-#include "kernels/matrix.hpp"
+#include "kernels/operator.hpp"
 
 namespace stowage::kernels {
 
@@ -35,11 +32,33 @@ inline constexpr std::int64_t kAttemptWords = sizeof(Attempt) / sizeof(std::int6
 /// the mean of all steps until the window is full; the first norm, and one that is taken since too
 /// many spikes came before it, become running[0] themselves.
 ///
-/// attempt (2) int64, norm (1) fp32 or fp64, good_steps (1) int64: good steps so far; step_ok (1)
-/// int32: 0 stays 0, and running stays as it is. running (2) fp64, absent without a rule.
-void guard_step(execution::Queue& queue, const execution::View& attempt,
-                const execution::View& norm, const execution::View& good_steps,
-                const execution::View& running, const execution::View& step_ok,
-                const SpikeRule& rule);
+/// attempt holds the words of an Attempt; good_steps: good steps so far. A step_ok of 0 stays 0, and
+/// running stays as it is. Without a rule (factor 0) running is absent.
+struct GuardStep {
+  static constexpr std::string_view kName = "guard_step";
+  SpikeRule rule;
+  execution::Dtype storage;
+  bool has_running;
+
+  template <class T>
+  struct Operands {
+    Of<T, const std::int64_t> attempt;
+    SumsIn<T> norm;
+    Of<T, const std::int64_t> good_steps;
+    Of<T, std::int32_t> step_ok;
+    Of<T, double> running;
+  };
+  void each(auto&& f, auto&... o) const {
+    using execution::Dtype;
+    f(in("attempt", Dtype::int64, {kAttemptWords}), o.attempt...);
+    f(in("norm", execution::accumulation(storage), {1}), o.norm...);
+    f(in("good_steps", Dtype::int64, {1}), o.good_steps...);
+    f(sum("step_ok", true, Dtype::int32, {1}), o.step_ok...);
+    f(sum("running", true, Dtype::fp64, {2}).when(has_running), o.running...);
+  }
+  std::string fault() const;
+  execution::Cost cost() const { return {}; }
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+};
 
 }  // namespace stowage::kernels

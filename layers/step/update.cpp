@@ -10,8 +10,6 @@ namespace stowage::layers {
 
 using execution::Dtype;
 using execution::Range;
-using execution::View;
-using Views = std::span<const View>;
 
 Update::Update(Recorder& recorder, const Model& model, const execution::PersistentLayout& layout,
                const Sharing& sharing, std::vector<Tensor> values)
@@ -54,111 +52,85 @@ Tensor Update::state(const std::string& name) const {
   return recorder_.program().add(layout_.info(name));
 }
 
-std::int64_t Update::elements(Range Piece::*part) const {
-  std::int64_t sum = 0;
-  for (const Piece& piece : pieces_) sum += (piece.*part).end - (piece.*part).begin;
-  return sum;
-}
-
 void Update::record_squares() {
   const Range squares{0, blocks_};
   if (shares_squares_)  // what other ranks add
     recorder_.clear("clear_squares", {sums_, Access::write, squares},
                     kernels::fill_cost(blocks_, Dtype::fp64));
-  std::vector<Use> uses = {{sums_, shares_squares_ ? Access::update : Access::write, squares}};
-  std::vector<kernels::NormPiece> pieces;
+  kernels::NormPartials partials{
+      .pieces = {}, .slots = blocks_, .storage = recorder_.storage(), .shared = shares_squares_};
+  kernels::NormPartials::Operands<Tensor> operands{.partials = {sums_, squares}, .gradients = {}};
   for (const Piece& piece : pieces_) {
     if (piece.squared.begin == piece.squared.end) continue;
-    uses.push_back({recorder_.gradient(piece.parameter), Access::read, piece.squared});
-    pieces.push_back({.gradient = {},
-                      .first = piece.squared.begin,
-                      .elements = piece.squared.end - piece.squared.begin,
-                      .slot = piece.first_block,
-                      .left_out = piece.left_out});
+    partials.pieces.push_back({.first = piece.squared.begin,
+                               .elements = piece.squared.end - piece.squared.begin,
+                               .slot = piece.first_block,
+                               .left_out = piece.left_out});
+    operands.gradients.push_back({{recorder_.gradient(piece.parameter), piece.squared}});
   }
-  recorder_.compute(
-      "squares", kernels::norm_partials_cost(elements(&Piece::squared), recorder_.accumulation()),
-      std::move(uses), [pieces](execution::Queue& q, Views v) {
-        std::vector<kernels::NormPiece> bound = pieces;
-        for (std::size_t i = 0; i < bound.size(); ++i) bound[i].gradient = v[i + 1];
-        kernels::norm_partials(q, bound, v[0]);
-      });
+  recorder_.compute("squares", partials, operands);
 }
 
 void Update::record_sums(Tensor step_ok) {
   if (sharing_.ranks.size() == 1) return;
   const Range values{blocks_, blocks_ + values_count_};
-  const std::int64_t count = values_count_;
-  const Cost cost = kernels::step_sums_cost(count);
-  std::vector<Use> from = {read(step_ok), {sums_, Access::write, values}};
-  std::vector<Use> to = {write(step_ok), {sums_, Access::read, values}};
+  kernels::GatherSums gather{.elements = {}, .storage = recorder_.storage()};
+  kernels::GatherSums::Operands<Tensor> from{
+      .step_ok = step_ok, .sums = {sums_, values}, .values = {}};
+  kernels::SpreadSums::Operands<Tensor> to{
+      .step_ok = step_ok, .sums = {sums_, values}, .values = {}};
   for (const Tensor value : values_) {
-    from.push_back(read(value));
-    to.push_back(write(value));
+    gather.elements.each.push_back(recorder_.buffer(value).elements());
+    from.values.push_back({value});
+    to.values.push_back({value});
   }
-  recorder_.compute("gather_sums", cost, std::move(from), [count](execution::Queue& q, Views v) {
-    kernels::gather_sums(q, v.subspan(2), v[0], v[1], count);
-  });
+  recorder_.compute("gather_sums", gather, from);
   const parallel::RankGroup& world = sharing_.ranks.group(parallel::Group::world);
   Program& program = recorder_.program();
   program.append(world.all_reduce(program, "all_reduce/sums",
                                   {sums_, shares_squares_ ? Range{} : values},
                                   parallel::Reduction::sum));
-  recorder_.compute("spread_sums", cost, std::move(to), [count](execution::Queue& q, Views v) {
-    kernels::spread_sums(q, v[1], count, v.subspan(2), v[0]);
-  });
+  recorder_.compute("spread_sums", kernels::SpreadSums{gather.elements, gather.storage}, to);
 }
 
 void Update::record_norm(Tensor grad_norm, Tensor step_ok) {
-  recorder_.compute(
-      "norm", kernels::norm_finish_cost(blocks_),
-      {{sums_, Access::read, {0, blocks_}}, write(grad_norm), update(step_ok)},
-      [](execution::Queue& q, Views v) { kernels::norm_finish(q, v[0], v[1], v[2]); });
+  recorder_.compute("norm", kernels::NormFinish{blocks_, recorder_.storage()},
+                    {.partials = {sums_, {0, blocks_}}, .norm = grad_norm, .step_ok = step_ok});
 }
 
 void Update::record_guard(const kernels::SpikeRule& rule, const TrainingProgram& step) {
-  std::vector<Use> uses = {read(step.attempt), read(step.grad_norm), read(state(kGoodSteps)),
-                           update(step.step_ok)};
-  if (layout_.has(kRunningNorm)) uses.push_back(update(state(kRunningNorm)));
-  recorder_.compute("guard", {}, std::move(uses), [rule](execution::Queue& q, Views v) {
-    kernels::guard_step(q, v[0], v[1], v[2], v.size() > 4 ? v[4] : View{}, v[3], rule);
-  });
+  const bool has_running = layout_.has(kRunningNorm);
+  recorder_.compute("guard", kernels::GuardStep{rule, recorder_.storage(), has_running},
+                    {.attempt = step.attempt,
+                     .norm = step.grad_norm,
+                     .good_steps = state(kGoodSteps),
+                     .step_ok = step.step_ok,
+                     .running = has_running ? state(kRunningNorm) : Tensor{}});
 }
 
 void Update::record_adamw(const OptimizerConfig& optimizer, const TrainingProgram& step) {
   const Tensor good_steps = state(kGoodSteps);
-  std::vector<Use> uses = {read(step.schedule), read(good_steps), read(step.grad_norm),
-                           read(step.step_ok)};
-  std::vector<kernels::AdamwTensor> tensors;
-  for (const auto& [p, held, squared, left_out, block] : pieces_) {
-    uses.push_back({recorder_.parameter(p), Access::update, held});
-    if (has_master_) uses.push_back(update(state(master_name(p.name))));
-    uses.push_back({recorder_.gradient(p), Access::read, held});
-    uses.push_back(update(state(first_moment_name(p.name))));
-    uses.push_back(update(state(second_moment_name(p.name))));
-    kernels::AdamwTensor& tensor = tensors.emplace_back();
-    tensor.elements = held.end - held.begin;
-    tensor.decay = p.decay;
+  kernels::Adamw adamw{.pieces = {},
+                       .storage = recorder_.storage(),
+                       .has_master = has_master_,
+                       .clip = optimizer.clip,
+                       .options = {optimizer.beta1, optimizer.beta2, optimizer.epsilon}};
+  kernels::Adamw::Operands<Tensor> operands{.schedule = step.schedule,
+                                            .step = good_steps,
+                                            .norm = step.grad_norm,
+                                            .step_ok = step.step_ok,
+                                            .tensors = {}};
+  for (const Piece& piece : pieces_) {
+    const Parameter& p = piece.parameter;
+    adamw.pieces.push_back({piece.held.end - piece.held.begin, p.decay});
+    operands.tensors.push_back({.parameter = {recorder_.parameter(p), piece.held},
+                                .master = has_master_ ? state(master_name(p.name)) : Tensor{},
+                                .gradient = {recorder_.gradient(p), piece.held},
+                                .m = state(first_moment_name(p.name)),
+                                .v = state(second_moment_name(p.name))});
   }
-  const kernels::AdamwOptions options{optimizer.beta1, optimizer.beta2, optimizer.epsilon};
-  recorder_.compute("adamw",
-                    kernels::adamw_cost(elements(&Piece::held), recorder_.storage(), has_master_),
-                    std::move(uses),
-                    [tensors, has_master = has_master_, options, clip = optimizer.clip](
-                        execution::Queue& q, Views v) {
-                      std::vector<kernels::AdamwTensor> bound = tensors;
-                      std::size_t at = 4;
-                      for (kernels::AdamwTensor& t : bound) {
-                        t.parameter = v[at++];
-                        if (has_master) t.master = v[at++];
-                        t.gradient = v[at++];
-                        t.m = v[at++];
-                        t.v = v[at++];
-                      }
-                      kernels::adamw(q, bound, v[0], v[1], v[2], clip, v[3], options);
-                    });
-  recorder_.compute("advance", {}, {update(good_steps), read(step.step_ok)},
-                    [](execution::Queue& q, Views v) { kernels::advance(q, v[0], v[1]); });
+  recorder_.compute("adamw", adamw, operands);
+  recorder_.compute("advance", kernels::Advance{}, {.step = good_steps, .step_ok = step.step_ok});
 }
 
 }  // namespace stowage::layers

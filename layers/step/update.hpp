@@ -43,7 +43,6 @@ class Update {
   execution::Range squared(const Model& model, const Parameter& parameter,
                            execution::Range held) const;
   Tensor state(const std::string& name) const;
-  std::int64_t elements(execution::Range Piece::*part) const;
 
   Recorder& recorder_;
   const execution::PersistentLayout& layout_;
