@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "ctest/kernels/support.hpp"
+#include "ctest/kernels/operator_arrays.hpp"
 #include "execution/error.hpp"
 #include "kernels/documents/document_index.hpp"
 
@@ -9,7 +9,8 @@ namespace {
 
 Values index_of(const std::vector<std::int32_t>& cu_seqlens, std::int64_t tokens) {
   const Array starts = int32_array(cu_seqlens), index(Dtype::int32, {tokens});
-  on_queue([&](Queue& queue) { document_index(queue, starts, index); });
+  run(DocumentIndex{tokens, static_cast<std::int64_t>(cu_seqlens.size()) - 1},
+      {.cu_seqlens = starts, .seq_idx = index});
   return index.values();
 }
 
@@ -45,7 +46,7 @@ TEST(documents, random_boundaries_match_a_plain_count) {
 TEST(documents, wrong_dtype_is_named) {
   const Array starts = int32_array({0, 1}), index(Dtype::fp32, {1}, "seq_idx_of_slot_0");
   try {
-    on_queue([&](Queue& queue) { document_index(queue, starts, index); });
+    run(DocumentIndex{1, 1}, {.cu_seqlens = starts, .seq_idx = index});
     FAIL() << "accepted";
   } catch (const execution::Error& error) {
     const std::string message = error.what();

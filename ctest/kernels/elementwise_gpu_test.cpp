@@ -87,7 +87,10 @@ TEST(elementwise_gpu, documents_are_the_hosts) {
       starts.push_back(starts.back() + static_cast<std::int32_t>(random.integer(0, 30)));
     starts.insert(starts.end(), 5, starts.back());
     const Array ends = int32_array(starts), index(Dtype::int32, {tokens});
-    expect_same([&](Queue& q, auto& at) { document_index(q, at(ends), at(index)); }, {index});
+    const DocumentIndex op{tokens, static_cast<std::int64_t>(starts.size()) - 1};
+    expect_same(
+        [&](Queue& q, auto& at) { enqueue(q, op, {.cu_seqlens = ends, .seq_idx = index}, at); },
+        {index});
   }
 }
 
@@ -102,9 +105,10 @@ TEST(elementwise_gpu, row_of_the_microbatch_at_work) {
     const Array second(Dtype::int32, {width}), third(Dtype::int32, {width});
     expect_same(
         [&](Queue& q, auto& at) {
-          take_row(q, at(stack), at(at_work), at(second));
-          advance_index(q, at(at_work));
-          take_row(q, at(stack), at(at_work), at(third));
+          const TakeRow take{3, width};
+          enqueue(q, take, {.stack = stack, .index = at_work, .row = second}, at);
+          enqueue(q, AdvanceIndex{}, {.index = at_work}, at);
+          enqueue(q, take, {.stack = stack, .index = at_work, .row = third}, at);
         },
         {second, third, at_work});
   }

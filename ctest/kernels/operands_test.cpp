@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ctest/kernels/support.hpp"
+#include "ctest/kernels/operator_arrays.hpp"
 #include "execution/error.hpp"
 #include "kernels/shards/shards.hpp"
 
@@ -22,9 +22,9 @@ TEST(operands, values_of_pairs_are_of_a_type_of_sums) {
   for (const Dtype dtype : {Dtype::bf16, Dtype::int32, Dtype::int64}) {
     const Array rows(dtype, {2}, "rows"), token_row(Dtype::int32, {2}, "token_row"),
         pairs(dtype, {2}, "pairs");
-    on_queue([&](Queue& queue) {
-      EXPECT_THROW(pair_values(queue, rows, token_row, pairs), execution::Error);
-    });
+    EXPECT_THROW(
+        run(PairValues{2, 2, Dtype::fp32}, {.rows = rows, .token_row = token_row, .pairs = pairs}),
+        execution::Error);
   }
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ctest/kernels/support.hpp"
+#include "ctest/kernels/operator_arrays.hpp"
 #include "kernels/moe/capacity.hpp"
 #include "kernels/moe/slots.hpp"
 #include "kernels/shards/shards.hpp"
@@ -42,7 +42,7 @@ struct SlotsProblem {
   /// Choices of this rank's experts.
   Array local(std::int64_t rank) const {
     const Array own(Dtype::int32, {ranks * n, topk});
-    on_queue([&](Queue& q) { localise(q, all, rank * share(), share(), own); });
+    run(Localise{ranks * n * topk, rank * share(), share()}, {.ids = all, .local = own});
     return own;
   }
   Array receive(std::int64_t rank) const {

@@ -26,38 +26,34 @@ void expert_offsets_ref(std::int64_t pairs, std::int64_t experts, const std::int
 
 }  // namespace
 
-void localise(Queue& queue, const View& ids, std::int64_t first, std::int64_t count,
-              const View& local) {
-  const Operands operands("localise");
-  operands.require(ids.dtype() == Dtype::int32 && local.dtype() == Dtype::int32 &&
-                       ids.buffer().elements() == local.buffer().elements(),
-                   "ids and local are not int32 of one size");
-  execution::parallel_for(
-      queue, ids.buffer().elements(),
-      detail::Localise{ids.as<const std::int32_t>(), local.as<std::int32_t>(), first, count});
+void Localise::run(Queue& queue, const Operands<View>& views) const {
+  check(*this, views);
+  execution::parallel_for(queue, elements,
+                          detail::Localise{views.ids.as<const std::int32_t>(),
+                                           views.local.as<std::int32_t>(), first, count});
 }
 
-void pair_values(Queue& queue, const View& rows, const View& token_row, const View& pairs) {
-  const Operands operands("pair_values");
-  const std::int64_t count = pairs.buffer().elements();
-  operands.require(rows.dtype() == pairs.dtype(), "rows and pairs differ in their dtype");
-  operands.require(token_row.buffer().elements() == count,
-                   "token_row and pairs are not of one size");
-  execution::with_accumulation_type(rows.dtype(), [&]<class A>() {
+Cost Localise::cost() const { return {0, 2 * bytes(elements, Dtype::int32)}; }
+
+void PairValues::run(Queue& queue, const Operands<View>& views) const {
+  check(*this, views);
+  execution::with_accumulation_type(execution::accumulation(storage), [&]<class A>() {
     execution::parallel_for(
-        queue, count,
-        detail::PairValues<A>{rows.as<const A>(), token_row.as<const std::int32_t>(),
-                              pairs.as<A>()});
+        queue, pairs,
+        detail::PairValues<A>{views.rows.as<const A>(), views.token_row.as<const std::int32_t>(),
+                              views.pairs.as<A>()});
   });
 }
 
-void pair_rows(Queue& queue, const View& indices, const View& rows) {
-  const Operands operands("pair_rows");
-  operands.require(indices.buffer().elements() == rows.buffer().elements(),
-                   "indices and rows are not of one size");
+Cost PairValues::cost() const {
+  return {0, bytes(pairs, Dtype::int32) + 2 * bytes(pairs, execution::accumulation(storage))};
+}
+
+void PairRows::run(Queue& queue, const Operands<View>& views) const {
+  check(*this, views);
   execution::parallel_for(
-      queue, rows.buffer().elements(),
-      detail::PairRows{indices.as<const std::int32_t>(), rows.as<std::int32_t>()});
+      queue, pairs,
+      detail::PairRows{views.indices.as<const std::int32_t>(), views.rows.as<std::int32_t>()});
 }
 
 void expert_offsets(Queue& queue, const View& indices, const View& offsets) {
@@ -78,12 +74,6 @@ void expert_offsets(Queue& queue, const View& indices, const View& offsets) {
         return shards::launch_expert_offsets(pairs, experts, indices.as<const std::int32_t>(),
                                              offsets.as<std::int32_t>(), stream);
       });
-}
-
-Cost localise_cost(std::int64_t elements) { return {0, 2 * bytes(elements, Dtype::int32)}; }
-
-Cost pair_values_cost(std::int64_t pairs, Dtype accumulation) {
-  return {0, bytes(pairs, Dtype::int32) + 2 * bytes(pairs, accumulation)};
 }
 
 Cost expert_offsets_cost(std::int64_t pairs, std::int64_t experts) {

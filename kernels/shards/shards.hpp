@@ -1,8 +1,6 @@
 #pragma once
 
-#include <cstdint>
-
-#include "execution/op.hpp"
+#include "kernels/operator.hpp"
 
 namespace stowage::kernels {
 
@@ -10,26 +8,67 @@ namespace stowage::kernels {
 /// ids of the part, and values by routed row become values by (token, choice) pair, which is how
 /// ranks exchange them. Everything here is elementwise or a count, so nothing depends on an order.
 
-/// local[i] = ids[i] - first where that is in [0, count), else -1: another rank's. Both int32, of
-/// one number of elements.
-void localise(execution::Queue& queue, const execution::View& ids, std::int64_t first,
-              std::int64_t count, const execution::View& local);
+/// local[i] = ids[i] - first where that is in [0, count), else -1: another rank's.
+struct Localise {
+  static constexpr std::string_view kName = "localise";
+  std::int64_t elements, first, count;
 
-/// pairs (n, R) = rows (C)[token_row (n, R)], 0 where token_row is negative; rows and pairs of fp32
-/// or fp64.
-void pair_values(execution::Queue& queue, const execution::View& rows,
-                 const execution::View& token_row, const execution::View& pairs);
+  template <class T>
+  struct Operands {
+    Of<T, const std::int32_t> ids;
+    Of<T, std::int32_t> local;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("ids", execution::Dtype::int32, {elements}).in_any_shape(), o.ids...);
+    f(out("local", execution::Dtype::int32, {elements}).in_any_shape(), o.local...);
+  }
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+};
+
+/// pairs = rows[token_row], 0 where token_row is negative.
+struct PairValues {
+  static constexpr std::string_view kName = "pair_values";
+  std::int64_t rows, pairs;
+  execution::Dtype storage;
+
+  template <class T>
+  struct Operands {
+    SumsIn<T> rows;
+    Of<T, const std::int32_t> token_row;
+    SumsOut<T> pairs;
+  };
+  void each(auto&& f, auto&... o) const {
+    const execution::Dtype sums = execution::accumulation(storage);
+    f(in("rows", sums, {rows}), o.rows...);
+    f(in("token_row", execution::Dtype::int32, {pairs}).in_any_shape(), o.token_row...);
+    f(out("pairs", sums, {pairs}).in_any_shape(), o.pairs...);
+  }
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+};
 
 /// rows[i] = i, or -1 where indices[i] is negative: each (token, choice) pair is a row of its own.
-void pair_rows(execution::Queue& queue, const execution::View& indices,
-               const execution::View& rows);
+struct PairRows {
+  static constexpr std::string_view kName = "pair_rows";
+  std::int64_t pairs;
+
+  template <class T>
+  struct Operands {
+    Of<T, const std::int32_t> indices;
+    Of<T, std::int32_t> rows;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("indices", execution::Dtype::int32, {pairs}).in_any_shape(), o.indices...);
+    f(out("rows", execution::Dtype::int32, {pairs}).in_any_shape(), o.rows...);
+  }
+  execution::Cost cost() const { return Localise{pairs, 0, 0}.cost(); }
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+};
 
 /// offsets (E + 1) int32: how many of `indices`, int32, are below e; negative ones do not count.
 void expert_offsets(execution::Queue& queue, const execution::View& indices,
                     const execution::View& offsets);
-
-execution::Cost localise_cost(std::int64_t elements);
-execution::Cost pair_values_cost(std::int64_t pairs, execution::Dtype accumulation);
 execution::Cost expert_offsets_cost(std::int64_t pairs, std::int64_t experts);
 
 }  // namespace stowage::kernels

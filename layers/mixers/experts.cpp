@@ -85,10 +85,8 @@ Routed SharedExperts::route(Recorder& recorder, Choices& choices, const AllChoic
     choices.offsets = offsets_of_tokens(recorder, all.indices);
   const std::int64_t own = this->own(), first = partition_.index * own;
   const Tensor local = recorder.scratch("indices_local", Dtype::int32, {tokens(recorder), topk_});
-  recorder.compute("localise", kernels::localise_cost(tokens(recorder) * topk_),
-                   {read(all.indices), write(local)}, [first, own](execution::Queue& q, Views v) {
-                     kernels::localise(q, v[0], first, own, v[1]);
-                   });
+  recorder.compute("localise", kernels::Localise{tokens(recorder) * topk_, first, own},
+                   {.ids = all.indices, .local = local});
   Routed routed = sort(recorder, local, all.weights);
   if (by_slots_) find_slots(recorder, choices.indices, local, routed);
   return routed;
@@ -221,13 +219,12 @@ SharedExperts::WeightGradient SharedExperts::weight_gradient(Recorder& recorder,
   const Dtype accum = recorder.accumulation();
   const std::int64_t pairs = tokens(recorder) * topk_;
   const Tensor all = recorder.scratch("dweights_all", accum, {pairs});
-  recorder.compute("pair_values", kernels::pair_values_cost(pairs, accum),
-                   {read(drow_weight), read(routed.token_row), write(all)},
-                   [](execution::Queue& q, Views v) { kernels::pair_values(q, v[0], v[1], v[2]); });
+  recorder.compute("pair_values",
+                   kernels::PairValues{recorder.buffer(drow_weight).elements(), pairs, accum},
+                   {.rows = drow_weight, .token_row = routed.token_row, .pairs = all});
   const Tensor rows = recorder.scratch("pair_rows", Dtype::int32, {recorder.rows(), topk_});
-  recorder.compute("pair_rows", kernels::localise_cost(recorder.rows() * topk_),
-                   {read(choices.indices), write(rows)},
-                   [](execution::Queue& q, Views v) { kernels::pair_rows(q, v[0], v[1]); });
+  recorder.compute("pair_rows", kernels::PairRows{recorder.rows() * topk_},
+                   {.indices = choices.indices, .rows = rows});
   return {rows_.send_partials(recorder, "dweights", all), rows};
 }
 

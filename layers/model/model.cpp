@@ -105,10 +105,8 @@ Tensor Model::local_tokens(Recorder& recorder, const char* name) const {
   if (rows_.size() == 1) return tokens;
   const std::int64_t rows = embedding_.local(0), first = rows_.rank() * rows;
   const Tensor local = recorder.scratch(name, execution::Dtype::int32, {recorder.tokens()});
-  recorder.compute(name, kernels::localise_cost(recorder.tokens()), {read(tokens), write(local)},
-                   [first, rows](execution::Queue& q, Views v) {
-                     kernels::localise(q, v[0], first, rows, v[1]);
-                   });
+  recorder.compute(name, kernels::Localise{recorder.tokens(), first, rows},
+                   {.ids = tokens, .local = local});
   return local;
 }
 

@@ -205,13 +205,10 @@ Batch PassRecorder::next_batch(const Pass& pass) {
   if (inputs.tokens) batch.tokens = take(recorder, "tokens", inputs.tokens, shape.tokens);
   if (inputs.targets) batch.targets = take(recorder, "targets", inputs.targets, shape.tokens);
   batch.cu_seqlens = take(recorder, "cu_seqlens", inputs.cu_seqlens, shape.capacity + 1);
-  if (index_)
-    recorder.compute("advance", {}, {update(index_)},
-                     [](execution::Queue& q, Views v) { kernels::advance_index(q, v[0]); });
+  if (index_) recorder.compute("advance", kernels::AdvanceIndex{}, {.index = index_});
   batch.sequence_seq_idx = recorder.scratch("seq_idx", Dtype::int32, {shape.tokens});
-  recorder.compute("document_index", kernels::document_index_cost(shape.tokens, shape.capacity),
-                   {read(batch.cu_seqlens), write(batch.sequence_seq_idx)},
-                   [](execution::Queue& q, Views v) { kernels::document_index(q, v[0], v[1]); });
+  recorder.compute("document_index", kernels::DocumentIndex{shape.tokens, shape.capacity},
+                   {.cu_seqlens = batch.cu_seqlens, .seq_idx = batch.sequence_seq_idx});
   batch.seq_idx = own(recorder, "own_seq_idx", batch.sequence_seq_idx);
   if (batch.tokens) batch.tokens = own(recorder, "own_tokens", batch.tokens);
   if (batch.targets) batch.targets = own(recorder, "own_targets", batch.targets);
@@ -237,8 +234,8 @@ Tensor PassRecorder::take(Recorder& recorder, const char* name, Tensor stack,
                           std::int64_t width) const {
   if (!index_) return stack;
   const Tensor row = recorder.scratch(name, Dtype::int32, {width});
-  recorder.compute(name, kernels::take_row_cost(width), {read(stack), read(index_), write(row)},
-                   [](execution::Queue& q, Views v) { kernels::take_row(q, v[0], v[1], v[2]); });
+  recorder.compute(name, kernels::TakeRow{options_.shape.microbatches, width},
+                   {.stack = stack, .index = index_, .row = row});
   return row;
 }
 
