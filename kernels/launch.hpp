@@ -92,3 +92,9 @@ void run(execution::Queue& queue, const Op& op, const OperandsOf<Op, execution::
 }
 
 }  // namespace stowage::kernels
+
+/// The run of an operator, behind the definition of its launch.
+#define STOWAGE_OPERATOR_RUN(Op)                                                        \
+  void Op::run(execution::Queue& queue, const Operands<execution::View>& views) const { \
+    kernels::run(queue, *this, views);                                                  \
+  }

@@ -307,6 +307,15 @@ execution::Op recorded(const Op& op, const OperandsOf<Op, execution::Tensor>& te
 
 }  // namespace stowage::kernels
 
+/// What every operator with a reference and device code has, behind its declaration.
+#define STOWAGE_OPERATOR_MEMBERS                                                   \
+  execution::Cost cost() const;                                                    \
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const; \
+  template <class S>                                                               \
+  void reference(const Operands<Pointers<S>>& o) const;                            \
+  template <class S>                                                               \
+  int launch(const Operands<Pointers<S>>& o, void* stream) const
+
 /// The host references of an operator, behind their definition.
 #define STOWAGE_REFERENCES(Op)                                            \
   template void Op::reference(const Operands<Pointers<double>>& o) const; \

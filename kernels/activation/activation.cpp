@@ -7,8 +7,6 @@
 namespace stowage::kernels {
 
 using execution::Cost;
-using execution::Queue;
-using execution::View;
 
 template <class S>
 int ActivationForward::launch(const Operands<Pointers<S>>& o, void* stream) const {
@@ -20,10 +18,6 @@ int ActivationForward::launch(const Operands<Pointers<S>>& o, void* stream) cons
                                                    .y = o.y,
                                                    .valid_rows = valid.of(o.valid_rows)},
                             stream);
-}
-
-void ActivationForward::run(Queue& queue, const Operands<View>& views) const {
-  kernels::run(queue, *this, views);
 }
 
 Cost ActivationForward::cost() const {
@@ -46,14 +40,13 @@ int ActivationBackward::launch(const Operands<Pointers<S>>& o, void* stream) con
                             stream);
 }
 
-void ActivationBackward::run(Queue& queue, const Operands<View>& views) const {
-  kernels::run(queue, *this, views);
-}
-
 Cost ActivationBackward::cost() const {
   const double flops_per_value = kind == Activation::swiglu ? 14 : 5;
   return {flops_per_value * static_cast<double>(rows * columns),
           bytes(rows * (2 * activation_width(kind, columns) + columns), storage)};
 }
+
+STOWAGE_OPERATOR_RUN(ActivationForward)
+STOWAGE_OPERATOR_RUN(ActivationBackward)
 
 }  // namespace stowage::kernels

@@ -47,12 +47,7 @@ struct ActivationForward {
     f(in("valid_rows", execution::Dtype::int32, {valid.counts}).when(valid.counts > 0),
       o.valid_rows...);
   }
-  execution::Cost cost() const;
-  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
-  template <class S>
-  void reference(const Operands<Pointers<S>>& o) const;
-  template <class S>
-  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 /// dx = row_weight * act'(x) dy, and drow_weight[i] = sum over columns of dy * act(x). If it is not
@@ -84,12 +79,7 @@ struct ActivationBackward {
     f(in("valid_rows", execution::Dtype::int32, {valid.counts}).when(valid.counts > 0),
       o.valid_rows...);
   }
-  execution::Cost cost() const;
-  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
-  template <class S>
-  void reference(const Operands<Pointers<S>>& o) const;
-  template <class S>
-  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 }  // namespace stowage::kernels

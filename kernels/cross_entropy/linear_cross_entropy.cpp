@@ -13,8 +13,6 @@ namespace stowage::kernels {
 using cross_entropy::Products;
 using execution::Cost;
 using execution::Dtype;
-using execution::Queue;
-using execution::View;
 
 template <class S>
 int LinearCrossEntropy::launch(const Operands<Pointers<S>>& o, void* handle) const {
@@ -43,10 +41,6 @@ int LinearCrossEntropy::launch(const Operands<Pointers<S>>& o, void* handle) con
   return 0;
 }
 
-void LinearCrossEntropy::run(Queue& queue, const Operands<View>& views) const {
-  kernels::run(queue, *this, views);
-}
-
 std::size_t LinearCrossEntropy::workspace_bytes() const {
   const std::int64_t rows = std::max(cross_entropy_chunk(tokens, vocabulary),
                                      cross_entropy_device_chunk(tokens, vocabulary));
@@ -68,5 +62,7 @@ Cost LinearCrossEntropy::cost() const {
       read + bytes(tokens * width, storage) + passes(accumulate) * bytes(vocabulary * width, sums),
       0, bytes(tokens * vocabulary, sums) + bytes(tokens * vocabulary, storage), 4 * chunks - 1};
 }
+
+STOWAGE_OPERATOR_RUN(LinearCrossEntropy)
 
 }  // namespace stowage::kernels

@@ -48,12 +48,7 @@ struct LinearCrossEntropy {
   /// For the logits of one chunk of rows.
   std::size_t workspace_bytes() const;
   std::string fault() const { return vocabulary > 0 ? "" : "the vocabulary is empty"; }
-  execution::Cost cost() const;
-  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
-  template <class S>
-  void reference(const Operands<Pointers<S>>& o) const;
-  template <class S>
-  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 }  // namespace stowage::kernels

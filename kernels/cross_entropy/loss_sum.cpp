@@ -10,16 +10,10 @@ namespace stowage::kernels {
 using execution::Accumulation;
 using execution::Cost;
 using execution::Dtype;
-using execution::Queue;
-using execution::View;
 
 template <class S>
 int LossSum::launch(const Operands<Pointers<S>>& o, void* stream) const {
   return cross_entropy::launch_loss_sum(tokens, o.losses, o.targets, o.sums, accumulate, stream);
-}
-
-void LossSum::run(Queue& queue, const Operands<View>& views) const {
-  kernels::run(queue, *this, views);
 }
 
 Cost LossSum::cost() const {
@@ -42,5 +36,7 @@ void LossSum::reference(const Operands<Pointers<S>>& o) const {
 }
 
 STOWAGE_REFERENCES(LossSum)
+
+STOWAGE_OPERATOR_RUN(LossSum)
 
 }  // namespace stowage::kernels

@@ -24,12 +24,7 @@ struct LossSum {
     f(in("targets", execution::Dtype::int32, {tokens}), o.targets...);
     f(sum("sums", accumulate, dtype, {2}), o.sums...);
   }
-  execution::Cost cost() const;
-  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
-  template <class S>
-  void reference(const Operands<Pointers<S>>& o) const;
-  template <class S>
-  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 }  // namespace stowage::kernels

@@ -11,8 +11,6 @@ namespace stowage::kernels {
 using cross_entropy::Products;
 using execution::Cost;
 using execution::Dtype;
-using execution::Queue;
-using execution::View;
 
 template <class S>
 int ShardedLogits::launch(const Operands<Pointers<S>>& o, void* stream) const {
@@ -29,10 +27,6 @@ int ShardedLogits::launch(const Operands<Pointers<S>>& o, void* stream) const {
                                            .losses = nullptr,
                                            .scale = nullptr},
                                           stream);
-}
-
-void ShardedLogits::run(Queue& queue, const Operands<View>& views) const {
-  kernels::run(queue, *this, views);
 }
 
 Cost ShardedLogits::cost() const {
@@ -63,10 +57,6 @@ int ShardedCrossEntropy::launch(const Operands<Pointers<S>>& o, void* handle) co
   return 0;
 }
 
-void ShardedCrossEntropy::run(Queue& queue, const Operands<View>& views) const {
-  kernels::run(queue, *this, views);
-}
-
 Cost ShardedCrossEntropy::cost() const {
   const Dtype sums = execution::accumulation(storage);
   if (!gradients) return {0, bytes(4 * rows, sums)};
@@ -79,5 +69,8 @@ Cost ShardedCrossEntropy::cost() const {
 std::int64_t sharded_cross_entropy_chunk(std::int64_t rows, std::int64_t vocabulary) {
   return cross_entropy_device_chunk(rows, vocabulary);
 }
+
+STOWAGE_OPERATOR_RUN(ShardedLogits)
+STOWAGE_OPERATOR_RUN(ShardedCrossEntropy)
 
 }  // namespace stowage::kernels

@@ -31,12 +31,7 @@ struct ShardedLogits {
     f(out("logits", sums, {rows, vocabulary}), o.logits...);
     f(out("stats", sums, {rows, 3}), o.stats...);
   }
-  execution::Cost cost() const;
-  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
-  template <class S>
-  void reference(const Operands<Pointers<S>>& o) const;
-  template <class S>
-  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 /// The losses of whole rows, the same on every rank, from the stats of all ranks, one rank's behind
@@ -75,12 +70,7 @@ struct ShardedCrossEntropy {
     f(sum("dw", accumulate, sums, {vocabulary, width}).when(gradients), o.dw...);
     f(out("hits", sums, {rows}).when(with_hits), o.hits...);
   }
-  execution::Cost cost() const;
-  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
-  template <class S>
-  void reference(const Operands<Pointers<S>>& o) const;
-  template <class S>
-  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 /// Rows that go through both operators at once: few enough for their logits, many enough for the

@@ -10,8 +10,6 @@ namespace stowage::kernels {
 
 using execution::Cost;
 using execution::Dtype;
-using execution::Queue;
-using execution::View;
 
 template <class S>
 int EmbeddingForward::launch(const Operands<Pointers<S>>& o, void* stream) const {
@@ -19,10 +17,6 @@ int EmbeddingForward::launch(const Operands<Pointers<S>>& o, void* stream) const
       embedding::Forward<S>{
           .tokens = tokens, .width = width, .token = o.token, .table = o.table, .x = o.x},
       stream);
-}
-
-void EmbeddingForward::run(Queue& queue, const Operands<View>& views) const {
-  kernels::run(queue, *this, views);
 }
 
 Cost EmbeddingForward::cost() const {
@@ -42,10 +36,6 @@ int EmbeddingBackward::launch(const Operands<Pointers<S>>& o, void* stream) cons
                            stream);
 }
 
-void EmbeddingBackward::run(Queue& queue, const Operands<View>& views) const {
-  kernels::run(queue, *this, views);
-}
-
 std::size_t EmbeddingBackward::workspace_bytes() const {
   // The arrays of a GPU (token_lists.cuh).
   const std::int64_t named = tokens + tokens / embedding::kLongList;
@@ -61,5 +51,8 @@ Cost EmbeddingBackward::cost() const {
   return {static_cast<double>(tokens * width),
           bytes(tokens, Dtype::int32) + bytes(tokens * width, storage) + gradient};
 }
+
+STOWAGE_OPERATOR_RUN(EmbeddingForward)
+STOWAGE_OPERATOR_RUN(EmbeddingBackward)
 
 }  // namespace stowage::kernels

@@ -22,12 +22,7 @@ struct EmbeddingForward {
     f(in("table", storage, {vocabulary, width}), o.table...);
     f(out("x", storage, {tokens, width}), o.x...);
   }
-  execution::Cost cost() const;
-  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
-  template <class S>
-  void reference(const Operands<Pointers<S>>& o) const;
-  template <class S>
-  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 /// dtable[v] = sum of dx[t] with token[t] = v, in an order that depends on the number of such t
@@ -57,12 +52,7 @@ struct EmbeddingBackward {
   /// of the table. The host needs none.
   std::size_t workspace_bytes() const;
   /// Counts min(n, V) distinct rows of dtable; storing writes all of it.
-  execution::Cost cost() const;
-  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
-  template <class S>
-  void reference(const Operands<Pointers<S>>& o) const;
-  template <class S>
-  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 }  // namespace stowage::kernels

@@ -11,8 +11,6 @@ namespace stowage::kernels {
 
 using execution::Cost;
 using execution::Dtype;
-using execution::Queue;
-using execution::View;
 
 namespace {
 
@@ -33,10 +31,6 @@ int LinearForward::launch(const Operands<Pointers<S>>& o, void* stream) const {
       dense_shape(rows, outputs, inputs, Transpose::no, Transpose::yes, storage, result, false),
       o.x, o.w, o.y, static_cast<cudaStream_t>(stream));
   return 0;
-}
-
-void LinearForward::run(Queue& queue, const Operands<View>& views) const {
-  kernels::run(queue, *this, views);
 }
 
 Cost LinearForward::cost() const {
@@ -60,10 +54,6 @@ int LinearBackwardInput::launch(const Operands<Pointers<S>>& o, void* stream) co
   return 0;
 }
 
-void LinearBackwardInput::run(Queue& queue, const Operands<View>& views) const {
-  kernels::run(queue, *this, views);
-}
-
 Cost LinearBackwardInput::cost() const {
   return {product_flops(rows, outputs, inputs),
           bytes(rows * outputs, result) + bytes(outputs * inputs, storage) +
@@ -85,10 +75,6 @@ int LinearBackwardWeight::launch(const Operands<Pointers<S>>& o, void* stream) c
   return 0;
 }
 
-void LinearBackwardWeight::run(Queue& queue, const Operands<View>& views) const {
-  kernels::run(queue, *this, views);
-}
-
 Cost LinearBackwardWeight::cost() const {
   return {product_flops(rows, outputs, inputs),
           bytes(rows * outputs, result) + bytes(rows * inputs, storage) +
@@ -107,14 +93,15 @@ int LinearBackward::launch(const Operands<Pointers<S>>& o, void* stream) const {
   return input().launch<S>({.dy = o.dy, .w = o.w, .dx = o.dx}, stream);
 }
 
-void LinearBackward::run(Queue& queue, const Operands<View>& views) const {
-  kernels::run(queue, *this, views);
-}
-
 Cost LinearBackward::cost() const {
   Cost cost = input().cost() + weight().cost();
   cost.bytes -= bytes(rows * outputs, result);  // read once for both
   return cost;
 }
+
+STOWAGE_OPERATOR_RUN(LinearForward)
+STOWAGE_OPERATOR_RUN(LinearBackwardInput)
+STOWAGE_OPERATOR_RUN(LinearBackwardWeight)
+STOWAGE_OPERATOR_RUN(LinearBackward)
 
 }  // namespace stowage::kernels

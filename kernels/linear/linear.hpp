@@ -25,12 +25,7 @@ struct LinearForward {
     f(out("y", result, {rows, outputs}), o.y...);
   }
   std::string fault() const;
-  execution::Cost cost() const;
-  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
-  template <class S>
-  void reference(const Operands<Pointers<S>>& o) const;
-  template <class S>
-  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 /// dx = dy w, or dx += when `accumulate`.
@@ -52,12 +47,7 @@ struct LinearBackwardInput {
     f(sum("dx", accumulate, storage, {rows, inputs}), o.dx...);
   }
   std::string fault() const;
-  execution::Cost cost() const;
-  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
-  template <class S>
-  void reference(const Operands<Pointers<S>>& o) const;
-  template <class S>
-  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 /// dw = dy^T x, or dw += when `accumulate`.
@@ -79,12 +69,7 @@ struct LinearBackwardWeight {
     f(sum("dw", accumulate, execution::accumulation(storage), {outputs, inputs}), o.dw...);
   }
   std::string fault() const;
-  execution::Cost cost() const;
-  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
-  template <class S>
-  void reference(const Operands<Pointers<S>>& o) const;
-  template <class S>
-  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 /// Both at once. With dy in the accumulation dtype of bf16, at most 128 outputs, a small dw and
@@ -117,12 +102,7 @@ struct LinearBackward {
     return {rows, outputs, inputs, storage, result, accumulate_dw};
   }
   std::string fault() const { return input().fault(); }
-  execution::Cost cost() const;
-  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
-  template <class S>
-  void reference(const Operands<Pointers<S>>& o) const;
-  template <class S>
-  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 }  // namespace stowage::kernels

@@ -10,8 +10,6 @@
 namespace stowage::kernels {
 
 using execution::Cost;
-using execution::Queue;
-using execution::View;
 
 namespace {
 
@@ -43,10 +41,6 @@ int GatedRmsnormForward::launch(const Operands<Pointers<S>>& o, void* stream) co
 
 std::string GatedRmsnormForward::fault() const { return fault_of(width, groups, shares); }
 
-void GatedRmsnormForward::run(Queue& queue, const Operands<View>& views) const {
-  kernels::run(queue, *this, views);
-}
-
 Cost GatedRmsnormForward::cost() const {
   return {8.0 * static_cast<double>(rows * width),
           3 * bytes(rows * width, storage) + bytes(width, storage)};
@@ -76,10 +70,6 @@ int GatedRmsnormBackward::launch(const Operands<Pointers<S>>& o, void* stream) c
 
 std::string GatedRmsnormBackward::fault() const { return fault_of(width, groups, shares); }
 
-void GatedRmsnormBackward::run(Queue& queue, const Operands<View>& views) const {
-  kernels::run(queue, *this, views);
-}
-
 std::size_t GatedRmsnormBackward::workspace_bytes() const {
   const std::int64_t partials = std::max(partial_count(rows), std::min(rows, norm::kPartials));
   return static_cast<std::size_t>(partials * width) *
@@ -91,5 +81,8 @@ Cost GatedRmsnormBackward::cost() const {
           5 * bytes(rows * width, storage) + bytes(width, storage) +
               bytes(width, execution::accumulation(storage))};
 }
+
+STOWAGE_OPERATOR_RUN(GatedRmsnormForward)
+STOWAGE_OPERATOR_RUN(GatedRmsnormBackward)
 
 }  // namespace stowage::kernels

@@ -36,12 +36,7 @@ struct GatedRmsnormForward {
     f(out("out", storage, {rows, width}), o.out...);
   }
   std::string fault() const;
-  execution::Cost cost() const;
-  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
-  template <class S>
-  void reference(const Operands<Pointers<S>>& o) const;
-  template <class S>
-  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 /// Gradient of the above; rstd is computed again from y and z, or from squares. `accumulate` adds
@@ -80,12 +75,7 @@ struct GatedRmsnormBackward {
   /// For one partial dw of each block of rows.
   std::size_t workspace_bytes() const;
   std::string fault() const;
-  execution::Cost cost() const;
-  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
-  template <class S>
-  void reference(const Operands<Pointers<S>>& o) const;
-  template <class S>
-  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 }  // namespace stowage::kernels

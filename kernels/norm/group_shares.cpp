@@ -7,16 +7,10 @@
 namespace stowage::kernels {
 
 using execution::Cost;
-using execution::Queue;
-using execution::View;
 
 template <class S>
 int GatedSquares::launch(const Operands<Pointers<S>>& o, void* stream) const {
   return norm::launch(sums(o), stream);
-}
-
-void GatedSquares::run(Queue& queue, const Operands<View>& views) const {
-  kernels::run(queue, *this, views);
 }
 
 Cost GatedSquares::cost() const {
@@ -29,14 +23,13 @@ int GatedProjections::launch(const Operands<Pointers<S>>& o, void* stream) const
   return norm::launch(sums(o), stream);
 }
 
-void GatedProjections::run(Queue& queue, const Operands<View>& views) const {
-  kernels::run(queue, *this, views);
-}
-
 Cost GatedProjections::cost() const {
   return {7.0 * static_cast<double>(rows * width),
           3 * bytes(rows * width, storage) + bytes(width, storage) +
               bytes(rows, execution::accumulation(storage))};
 }
+
+STOWAGE_OPERATOR_RUN(GatedSquares)
+STOWAGE_OPERATOR_RUN(GatedProjections)
 
 }  // namespace stowage::kernels

@@ -84,12 +84,7 @@ struct GatedSquares {
             .z_stride = o.z.stride,
             .sums = o.squares};
   }
-  execution::Cost cost() const;
-  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
-  template <class S>
-  void reference(const Operands<Pointers<S>>& o) const;
-  template <class S>
-  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 /// projections (1, n): the sums of dout * w * v.
@@ -123,12 +118,7 @@ struct GatedProjections {
             .w = o.w,
             .sums = o.projections};
   }
-  execution::Cost cost() const;
-  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
-  template <class S>
-  void reference(const Operands<Pointers<S>>& o) const;
-  template <class S>
-  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 }  // namespace stowage::kernels

@@ -10,8 +10,6 @@
 namespace stowage::kernels {
 
 using execution::Cost;
-using execution::Queue;
-using execution::View;
 
 template <class S>
 int HeadRmsnormForward::launch(const Operands<Pointers<S>>& o, void* stream) const {
@@ -23,10 +21,6 @@ int HeadRmsnormForward::launch(const Operands<Pointers<S>>& o, void* stream) con
                                            .out = o.out,
                                            .eps = static_cast<float>(eps)},
                       stream);
-}
-
-void HeadRmsnormForward::run(Queue& queue, const Operands<View>& views) const {
-  kernels::run(queue, *this, views);
 }
 
 Cost HeadRmsnormForward::cost() const {
@@ -51,10 +45,6 @@ int HeadRmsnormBackward::launch(const Operands<Pointers<S>>& o, void* stream) co
                       stream);
 }
 
-void HeadRmsnormBackward::run(Queue& queue, const Operands<View>& views) const {
-  kernels::run(queue, *this, views);
-}
-
 std::size_t HeadRmsnormBackward::workspace_bytes() const {
   if (tokens == 0) return 0;
   const std::int64_t rows = tokens * std::max(sizes.heads, sizes.kv_heads);
@@ -68,5 +58,8 @@ Cost HeadRmsnormBackward::cost() const {
   return {10.0 * static_cast<double>(normed),
           2 * bytes(tokens * sizes.width(), storage) + bytes(normed, storage)};
 }
+
+STOWAGE_OPERATOR_RUN(HeadRmsnormForward)
+STOWAGE_OPERATOR_RUN(HeadRmsnormBackward)
 
 }  // namespace stowage::kernels

@@ -36,12 +36,7 @@ struct HeadRmsnormForward {
     f(in("k_weight", storage, {sizes.head_dim}), o.k_weight...);
     f(out("out", storage, {tokens, sizes.width()}), o.out...);
   }
-  execution::Cost cost() const;
-  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
-  template <class S>
-  void reference(const Operands<Pointers<S>>& o) const;
-  template <class S>
-  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 /// Gradient of the above; rstd is computed again from `in`. din may be dout. With `accumulate` the
@@ -73,12 +68,7 @@ struct HeadRmsnormBackward {
   }
   /// For partial sums of the weights' gradients.
   std::size_t workspace_bytes() const;
-  execution::Cost cost() const;
-  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
-  template <class S>
-  void reference(const Operands<Pointers<S>>& o) const;
-  template <class S>
-  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 }  // namespace stowage::kernels

@@ -10,8 +10,6 @@
 namespace stowage::kernels {
 
 using execution::Cost;
-using execution::Queue;
-using execution::View;
 
 template <class S>
 int AddRmsnormForward::launch(const Operands<Pointers<S>>& o, void* stream) const {
@@ -25,10 +23,6 @@ int AddRmsnormForward::launch(const Operands<Pointers<S>>& o, void* stream) cons
                                               .rstd = o.rstd,
                                               .eps = static_cast<float>(eps)},
                       stream);
-}
-
-void AddRmsnormForward::run(Queue& queue, const Operands<View>& views) const {
-  kernels::run(queue, *this, views);
 }
 
 Cost AddRmsnormForward::cost() const {
@@ -54,10 +48,6 @@ int RmsnormBackward::launch(const Operands<Pointers<S>>& o, void* stream) const 
                       stream);
 }
 
-void RmsnormBackward::run(Queue& queue, const Operands<View>& views) const {
-  kernels::run(queue, *this, views);
-}
-
 std::size_t RmsnormBackward::workspace_bytes() const {
   const std::int64_t partials = std::max(partial_count(rows), std::min(rows, norm::kPartials));
   return static_cast<std::size_t>(partials * width) *
@@ -71,5 +61,8 @@ Cost RmsnormBackward::cost() const {
               bytes(width + rows, execution::accumulation(storage)),
           0, 0, 1};
 }
+
+STOWAGE_OPERATOR_RUN(AddRmsnormForward)
+STOWAGE_OPERATOR_RUN(RmsnormBackward)
 
 }  // namespace stowage::kernels

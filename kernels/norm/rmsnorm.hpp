@@ -32,12 +32,7 @@ struct AddRmsnormForward {
     f(out("y", storage, {rows, width}), o.y...);
     f(out("rstd", execution::accumulation(storage), {rows}), o.rstd...);
   }
-  execution::Cost cost() const;
-  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
-  template <class S>
-  void reference(const Operands<Pointers<S>>& o) const;
-  template <class S>
-  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 /// Gradient of the above, with x the sum: with h = x * rstd and g = dy * w
@@ -72,12 +67,7 @@ struct RmsnormBackward {
   }
   /// For one partial dw of each block of rows.
   std::size_t workspace_bytes() const;
-  execution::Cost cost() const;
-  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
-  template <class S>
-  void reference(const Operands<Pointers<S>>& o) const;
-  template <class S>
-  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 }  // namespace stowage::kernels

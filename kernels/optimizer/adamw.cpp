@@ -18,10 +18,6 @@ int Adamw::launch(const Operands<Pointers<S>>& o, void* stream) const {
                                     {o.schedule, o.step, o.norm, o.step_ok, clip, options}, stream);
 }
 
-void Adamw::run(Queue& queue, const Operands<View>& views) const {
-  kernels::run(queue, *this, views);
-}
-
 // Gradient read; parameter or master, m and v read and written; with a master, parameter written.
 Cost Adamw::cost() const {
   const Dtype sums = execution::accumulation(storage);
@@ -38,5 +34,7 @@ void Advance::run(Queue& queue, const Operands<View>& views) const {
       queue, 1,
       detail::Advance{views.step.as<std::int64_t>(), views.step_ok.as<const std::int32_t>()});
 }
+
+STOWAGE_OPERATOR_RUN(Adamw)
 
 }  // namespace stowage::kernels

@@ -63,12 +63,7 @@ struct Adamw {
       f(sum("v", true, sums, all).in_any_shape(), o.tensors[i].v...);
     }
   }
-  execution::Cost cost() const;
-  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
-  template <class S>
-  void reference(const Operands<Pointers<S>>& o) const;
-  template <class S>
-  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 /// ++step if step_ok: an operation of its own, behind Adamw.

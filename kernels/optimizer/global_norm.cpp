@@ -8,8 +8,6 @@ namespace stowage::kernels {
 
 using execution::Cost;
 using execution::Dtype;
-using execution::Queue;
-using execution::View;
 
 std::string NormPartials::fault() const {
   for (const Piece& piece : pieces) {
@@ -34,10 +32,6 @@ int NormPartials::launch(const Operands<Pointers<S>>& o, void* stream) const {
   return optimizer::launch_norm_partials(norm_pointers(*this, o), o.partials, stream);
 }
 
-void NormPartials::run(Queue& queue, const Operands<View>& views) const {
-  kernels::run(queue, *this, views);
-}
-
 Cost NormPartials::cost() const {
   std::int64_t elements = 0;
   for (const Piece& piece : pieces) elements += piece.elements;
@@ -50,10 +44,9 @@ int NormFinish::launch(const Operands<Pointers<S>>& o, void* stream) const {
                                        o.step_ok, stream);
 }
 
-void NormFinish::run(Queue& queue, const Operands<View>& views) const {
-  kernels::run(queue, *this, views);
-}
-
 Cost NormFinish::cost() const { return {static_cast<double>(slots), bytes(slots, Dtype::fp64)}; }
+
+STOWAGE_OPERATOR_RUN(NormPartials)
+STOWAGE_OPERATOR_RUN(NormFinish)
 
 }  // namespace stowage::kernels

@@ -44,12 +44,7 @@ struct NormPartials {
         o.gradients[i].gradient...);
   }
   std::string fault() const;
-  execution::Cost cost() const;
-  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
-  template <class S>
-  void reference(const Operands<Pointers<S>>& o) const;
-  template <class S>
-  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 /// norm = sqrt of the sum of partials. step_ok is set to 0 when the norm is not finite (one NaN or
@@ -72,12 +67,7 @@ struct NormFinish {
     f(out("norm", execution::accumulation(storage), {1}), o.norm...);
     f(sum("step_ok", keeps_ok, execution::Dtype::int32, {1}), o.step_ok...);
   }
-  execution::Cost cost() const;
-  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
-  template <class S>
-  void reference(const Operands<Pointers<S>>& o) const;
-  template <class S>
-  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 }  // namespace stowage::kernels

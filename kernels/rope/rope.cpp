@@ -8,8 +8,6 @@ namespace stowage::kernels {
 
 using execution::Cost;
 using execution::Dtype;
-using execution::Queue;
-using execution::View;
 
 template <class S>
 int Rope::launch(const Operands<Pointers<S>>& o, void* stream) const {
@@ -27,13 +25,11 @@ int Rope::launch(const Operands<Pointers<S>>& o, void* stream) const {
                       stream);
 }
 
-void Rope::run(Queue& queue, const Operands<View>& views) const {
-  kernels::run(queue, *this, views);
-}
-
 Cost Rope::cost() const {
   return {3.0 * static_cast<double>(tokens * (heads + kv_heads) * head_dim),
           2 * bytes(tokens * width(), storage) + bytes(tokens, Dtype::int32)};
 }
+
+STOWAGE_OPERATOR_RUN(Rope)
 
 }  // namespace stowage::kernels

@@ -35,12 +35,7 @@ struct Rope {
   }
   std::int64_t width() const { return (heads + 2 * kv_heads) * head_dim; }
   std::string fault() const { return head_dim % 2 == 0 ? "" : "head_dim is odd"; }
-  execution::Cost cost() const;
-  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
-  template <class S>
-  void reference(const Operands<Pointers<S>>& o) const;
-  template <class S>
-  int launch(const Operands<Pointers<S>>& o, void* stream) const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 }  // namespace stowage::kernels
