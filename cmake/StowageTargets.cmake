@@ -1,4 +1,4 @@
-# The two functions of which the CMakeLists.txt of every folder of the product is made; those of tests are
+# The functions of which the CMakeLists.txt of every folder of the product is made; those of tests are
 # in StowageTests.cmake.
 #
 #   stowage_library(<name> SOURCES <file>... [CUDA_SOURCES <file.cu>...] [WGMMA_SOURCES <file.cu>...]
@@ -8,6 +8,10 @@
 #     and CUDA_LIBS linked, only when STOWAGE_CUDA is ON; WGMMA_SOURCES as well, for sm_90a alone.
 #     Without sources it is header-only. OWN_SWITCHES: its host code has compiler switches that others
 #     have not.
+#
+#   stowage_sections(<file>...)
+#     Rows of decks, which stand beside the structs that they fill. These files need headers alone;
+#     compiled into stowage_deck, they make every program that reads a deck know all keys.
 #
 #   stowage_driver(<name> SOURCES <file>... LIBS <target>...)
 #     A program that people submit; installed.
@@ -85,6 +89,11 @@ function(stowage_library name)
   install(DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/" COMPONENT development
     DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/stowage/${folder}"
     FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh")
+endfunction()
+
+function(stowage_sections)
+  list(TRANSFORM ARGN PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/" OUTPUT_VARIABLE sections)
+  target_sources(stowage_deck PRIVATE ${sections})
 endfunction()
 
 function(stowage_driver name)

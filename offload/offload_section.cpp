@@ -1,6 +1,10 @@
 // Rows of [offload], [recompute] and [graphs].
 #include "offload/offload_section.hpp"
 
+#include <algorithm>
+
+#include "inputs/deck/layer_kinds.hpp"
+
 namespace stowage::inputs {
 
 using offload::GraphConfig;
@@ -10,11 +14,11 @@ using offload::Policy;
 
 namespace {
 
-// Names of saved tensors, as in the table of modules in the user's guide.
-const std::vector<std::string_view> kModules = {
-    "attn_norm",     "mlp_norm",   "mamba_norm", "qkv_linear",    "mlp_fc1",       "expert_fc1",
-    "mamba_in_proj", "core_attn",  "attn_proj",  "mlp_act",       "shared_expert", "moe_act",
-    "group_mlp",     "mamba_conv", "mamba_ssm",  "mamba_out_proj"};
+std::vector<std::string_view> module_names() {
+  std::vector<std::string_view> names;
+  for (const Module& module : saved_modules()) names.push_back(module.name);
+  return names;
+}
 
 }  // namespace
 
@@ -30,7 +34,7 @@ std::vector<Row<OffloadConfig>> rows<OffloadConfig>() {
            {"manual", Policy::Kind::manual},
            {"auto", Policy::Kind::automatic}}),
       row(&OffloadConfig::modules, {.key = "offload.modules",
-                                    .allowed = kModules,
+                                    .allowed = module_names(),
                                     .help = "Saved tensors that may leave the device (manual)."}),
       row(&OffloadConfig::fraction,
           {.key = "offload.fraction",
@@ -89,7 +93,7 @@ std::vector<Row<OffloadConfig>> rows<OffloadConfig>() {
                                               .help = "Pinned host memory per rank. -1: no cap."}),
       row(&OffloadConfig::recompute,
           {.key = "recompute.modules",
-           .allowed = kModules,
+           .allowed = module_names(),
            .help =
                "Saved tensors that are computed again in backward: all but the _norm names, from "
                "which reruns start. Listed in both tables: recomputed where the producers can be "
@@ -108,7 +112,7 @@ std::vector<Row<GraphConfig>> rows<GraphConfig>() {
            {"scopes", GraphOptions::Mode::scopes},
            {"step", GraphOptions::Mode::step}}),
       row(&GraphConfig::scopes, {.key = "graphs.scopes",
-                                 .allowed = {"attn", "mamba", "mlp", "moe_router", "moe", "layer"},
+                                 .allowed = graph_scopes(),
                                  .help = "Scopes that become graphs in mode scopes."}),
       row(&GraphConfig::copies,
           {.key = "graphs.copies",
@@ -138,11 +142,12 @@ namespace {
 /// The names of a list with the modules that each stands for.
 std::vector<ModuleName> module_names(const std::vector<std::string>& words) {
   std::vector<ModuleName> names;
-  for (const std::string& word : words)
-    if (word == "group_mlp")
-      names.push_back({word, {"expert_fc1", "moe_act"}});
-    else
-      names.push_back({word, {word}});
+  for (const std::string& word : words) {
+    ModuleName& name = names.emplace_back(ModuleName{word, {}});
+    for (const inputs::Module& module : inputs::saved_modules())
+      if (module.name == word) name.modules.assign(module.parts.begin(), module.parts.end());
+    if (name.modules.empty()) name.modules = {word};
+  }
   return names;
 }
 
@@ -168,7 +173,8 @@ Policy OffloadConfig::policy(int stage) const {
 
 void check(const OffloadConfig& offload, const Deck& deck) {
   for (const std::string& name : offload.recompute) {
-    if (name != "attn_norm" && name != "mlp_norm" && name != "mamba_norm") continue;
+    const auto kinds = inputs::layer_kinds();
+    if (std::ranges::find(kinds, name, &inputs::LayerKind::norm_module) == kinds.end()) continue;
     throw_usage("{}: {} cannot be computed again: it is the layer's input, where reruns end",
                 cite(deck, &OffloadConfig::recompute), name);
   }

@@ -12,13 +12,12 @@ namespace {
 
 using execution::Dtype;
 
-TEST(axes, every_letter_equals_one_rank) {
+TEST(axes, every_kind_equals_one_rank) {
   const Axes axes;
   for (Case c : axes.grids())
-    for (const char* pattern : {"", "-", "*", "M", "E", "M*-E"})
+    for (const std::string& pattern : kind_patterns())
       for (const int microbatches : {1, 3}) {
-        if (static_cast<int>(std::string(pattern).size()) < c.pipeline) continue;
-        if (std::string(pattern).empty()) continue;
+        if (static_cast<int>(pattern.size()) < c.pipeline) continue;
         c.microbatches = microbatches;
         SCOPED_TRACE(text(c, pattern));
         axes.compare(options_of(pattern, Dtype::fp64), c);
@@ -48,10 +47,10 @@ TEST(axes, stages_of_any_schedule_equal_one_rank) {
                                                    {Schedule::zero_bubble, 1},
                                                    {Schedule::interleaved, 2}}) {
       if (c.pipeline * virtual_stages > 4) continue;  // more stages than layers
-      forecast::TrainerOptions options = options_of("M*-E", Dtype::fp64);
+      forecast::TrainerOptions options = options_of(every_kind(), Dtype::fp64);
       options.sharing.schedule = schedule;
       options.model.virtual_stages = virtual_stages;
-      SCOPED_TRACE(text(c, "M*-E") + fmt::format(", {} stages a rank", virtual_stages));
+      SCOPED_TRACE(text(c, every_kind()) + fmt::format(", {} stages a rank", virtual_stages));
       axes.compare(options, c);
       if (testing::Test::HasFailure()) return;
     }
@@ -133,8 +132,8 @@ TEST(axes, rows_of_packed_documents_equal_one_rank) {
       if (c.zero && microbatches == 3) continue;
       c.documents = {0, 5, 5, 14};
       c.microbatches = microbatches;
-      for (const char* pattern : {"M*-E", "E-"}) {
-        if (static_cast<int>(std::string(pattern).size()) < c.pipeline) continue;
+      for (const std::string& pattern : {every_kind(), std::string("E-")}) {
+        if (static_cast<int>(pattern.size()) < c.pipeline) continue;
         SCOPED_TRACE(text(c, pattern) + fmt::format(", {} microbatches", microbatches));
         axes.compare(options_of_eight(pattern), c);
         if (testing::Test::HasFailure()) return;
@@ -147,10 +146,10 @@ TEST(axes, odd_rows_equal_one_rank) {
   const Axes axes;
   for (Case c : tensor_grids(axes)) {
     if (c.tensor != 2 || c.context > 1) continue;
-    forecast::TrainerOptions options = options_of("M*-E", Dtype::fp64);
+    forecast::TrainerOptions options = options_of(every_kind(), Dtype::fp64);
     options.step.tokens = options.step.sequence = 26;
     c.documents = {0, 9, 25};
-    SCOPED_TRACE(text(c, "M*-E"));
+    SCOPED_TRACE(text(c, every_kind()));
     axes.compare(options, c);
     if (testing::Test::HasFailure()) return;
   }
@@ -261,7 +260,7 @@ TEST(axes, repeat_to_the_bit) {
                                            {Exchange::keys, false},
                                            {Exchange::keys, true}}) {
       if (c.context == 1 && exchange == Exchange::keys) continue;
-      forecast::TrainerOptions given = options_of("M*-E", Dtype::bf16);
+      forecast::TrainerOptions given = options_of(every_kind(), Dtype::bf16);
       given.model.attention.exchange = exchange;
       if (zigzag) make_zigzag(given, c.context);
       const forecast::TrainerOptions options = axes.shared(given, c);

@@ -3,11 +3,22 @@
 #include <gtest/gtest.h>
 
 #include "axes.hpp"
+#include "layers/mixers/kinds.hpp"
 
 namespace stowage::ctest {
 namespace {
 
 using execution::Dtype;
+
+/// The kinds that see other tokens, each alone, then the pattern of all.
+std::vector<std::string> patterns_of_tokens() {
+  std::vector<std::string> patterns = kind_patterns();
+  std::erase_if(patterns, [](const std::string& pattern) {
+    return pattern.size() == 1 && !layers::kinds::attention.in(pattern) &&
+           inputs::recurrent_layers(pattern).empty();
+  });
+  return patterns;
+}
 
 // One document over all ranks, those that end where a rank's tokens do, those of one token on
 // either side of it, and a tail that begins inside.
@@ -23,8 +34,8 @@ TEST(context_axes, documents_of_shared_sequences_equal_one_rank) {
       const Exchange heads = exchange_of_heads(c);
       for (const auto& [exchange, zigzag] :
            {std::pair{heads, false}, {Exchange::keys, false}, {Exchange::keys, true}})
-        for (const char* pattern : {"*", "M", "M*-E"}) {
-          if (static_cast<int>(std::string(pattern).size()) < c.pipeline) continue;
+        for (const std::string& pattern : patterns_of_tokens()) {
+          if (static_cast<int>(pattern.size()) < c.pipeline) continue;
           SCOPED_TRACE(text(c, pattern) + fmt::format(", {} documents, exchange {}, zigzag {}",
                                                       documents.size() - 1, int(exchange), zigzag));
           forecast::TrainerOptions options = options_of(pattern, Dtype::fp64);

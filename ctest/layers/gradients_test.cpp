@@ -49,8 +49,12 @@ forecast::TrainerOptions fp64(const std::string& pattern) {
   return tiny_options(pattern, execution::Dtype::fp64);
 }
 
-TEST(gradients, attention) { check(fp64("*")); }
-TEST(gradients, mamba) { check(fp64("M")); }
+TEST(gradients, every_kind) {
+  for (const std::string& pattern : kind_patterns()) {
+    SCOPED_TRACE(pattern);
+    check(fp64(pattern));
+  }
+}
 TEST(gradients, fused_mamba) {
   forecast::TrainerOptions options = fp64("M");
   options.model.mamba.form = layers::ModelConfig::Mamba::Form::fused;
@@ -64,9 +68,6 @@ TEST(gradients, narrower_convolutions) {
   options.model.mamba.form = layers::ModelConfig::Mamba::Form::fused;
   check(options);
 }
-TEST(gradients, mlp) { check(fp64("-")); }
-TEST(gradients, moe) { check(fp64("E")); }
-TEST(gradients, all_letters) { check(fp64("M*-E")); }
 
 TEST(gradients, microbatches) {
   forecast::TrainerOptions options = fp64("ME");

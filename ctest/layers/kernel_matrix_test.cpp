@@ -133,7 +133,7 @@ TEST_F(kernel_matrix, knobs_of_timing_with_changing_documents_and_several_capaci
 // Equal bits of nothing would be no proof: other documents, or another rate, give other bits.
 TEST_F(kernel_matrix, tells_other_steps_apart) {
   const auto after = [](const std::vector<Documents>& packing, double lr) {
-    forecast::TrainerOptions options = tiny_options("M*-EM", execution::Dtype::bf16);
+    forecast::TrainerOptions options = tiny_options(every_kind() + "M", execution::Dtype::bf16);
     set_sizes(options, 64);
     options.capacities = {kMostDocuments};
     TinyRun run(std::move(options), make_backend());

@@ -22,10 +22,6 @@ using Bytes = std::vector<std::byte>;
 using Mode = offload::GraphOptions::Mode;
 using Names = std::vector<std::string>;
 
-const Names kAll = {"attn_norm", "mlp_norm",      "mamba_norm", "qkv_linear",    "mlp_fc1",
-                    "core_attn", "attn_proj",     "expert_fc1", "mamba_in_proj", "mlp_act",
-                    "moe_act",   "shared_expert", "mamba_conv", "mamba_ssm",     "mamba_out_proj"};
-
 forecast::TrainerOptions options_of(const std::string& pattern, Mode mode, const Names& offload,
                                     int microbatches = 1) {
   forecast::TrainerOptions options = tiny_options(pattern, Dtype::bf16);
@@ -89,7 +85,7 @@ void cut(Broken& broken, int from, int to) {
 
 // Megatron-LM 7398: a reload that does not wait for its own copy out read half-written host memory.
 TEST(known_bugs, megatron_7398_a_reload_waits_for_its_own_offload) {
-  Broken broken(options_of("M*", Mode::off, kAll));
+  Broken broken(options_of("M*", Mode::off, module_names()));
   const int in = broken.find(Step::What::copy_in, [](int) { return true; });
   const int host = broken.step(in).places[0];
   const int out =
@@ -100,15 +96,15 @@ TEST(known_bugs, megatron_7398_a_reload_waits_for_its_own_offload) {
   // With copies that come late at random, such a race would change the bits as well.
   const Bytes expected = after(options_of("M*", Mode::off, {}), 2);
   for (const std::uint64_t seed : {1U, 2U, 3U})
-    EXPECT_EQ(after(options_of("M*", Mode::off, kAll), 2, {seed, 300e-6}), expected);
+    EXPECT_EQ(after(options_of("M*", Mode::off, module_names()), 2, {seed, 300e-6}), expected);
 }
 
 // Megatron-LM 6783: with one layer per chunk, the next microbatch's state was taken too early.
 TEST(known_bugs, megatron_6783_one_layer_and_many_microbatches) {
-  for (const char* pattern : {"M", "*", "-", "E"}) {
+  for (const std::string& pattern : kind_patterns()) {
     const Bytes expected = after(options_of(pattern, Mode::off, {}, 4), 2);
     for (const Mode mode : {Mode::off, Mode::scopes, Mode::step})
-      EXPECT_EQ(after(options_of(pattern, mode, kAll, 4), 2), expected) << pattern;
+      EXPECT_EQ(after(options_of(pattern, mode, module_names(), 4), 2), expected) << pattern;
   }
 }
 
@@ -139,7 +135,7 @@ TEST(known_bugs, megatron_7020_the_cap_holds_across_graphs) {
 
 // Megatron-LM 7014: delayed copies of the last layer were left to a later replay, or never made.
 TEST(known_bugs, megatron_7014_delayed_copies_end_with_their_step) {
-  forecast::TrainerOptions options = options_of("M*-E", Mode::scopes, kAll);
+  forecast::TrainerOptions options = options_of(every_kind(), Mode::scopes, module_names());
   TinyRun plain(options);
   after(plain, 1);
   options.planner.graphs.delay_until_graph = true;
@@ -153,7 +149,7 @@ TEST(known_bugs, megatron_7014_delayed_copies_end_with_their_step) {
 // Pool buffers whose addresses graphs had captured were given to eager work after the capture.
 TEST(known_bugs, eager_programs_do_not_disturb_what_graphs_have_captured) {
   const auto train = [](Mode mode) {
-    forecast::TrainerOptions options = options_of("M*-E", mode, kAll);
+    forecast::TrainerOptions options = options_of(every_kind(), mode, module_names());
     options.capacities = {5, 9};
     options.largest_graphed = 5;  // more documents run eagerly, in the same memory
     TinyRun run(options);
@@ -177,7 +173,7 @@ TEST(known_bugs, eager_programs_do_not_disturb_what_graphs_have_captured) {
 
 // Pinned buffers were reused in the order of copies alone, without an event.
 TEST(known_bugs, host_memory_is_reused_behind_an_event) {
-  Broken broken(options_of("MMMM", Mode::scopes, kAll, 3));
+  Broken broken(options_of("MMMM", Mode::scopes, module_names(), 3));
   const auto overlap = [&](int a, int b) {
     const auto& p = broken.plan.places[a];
     const auto& q = broken.plan.places[b];
@@ -194,11 +190,11 @@ TEST(known_bugs, host_memory_is_reused_behind_an_event) {
 // Memory freed while a capture is under way was not reused before its end (Megatron-LM 7474: graphs
 // with offload needed more memory than an eager run); graph pools of their own ran out of memory.
 TEST(known_bugs, graphs_cost_no_memory) {
-  for (const Names& offload : {Names{}, kAll}) {
-    TinyRun eager(options_of("M*-E", Mode::off, offload));
+  for (const Names& offload : {Names{}, module_names()}) {
+    TinyRun eager(options_of(every_kind(), Mode::off, offload));
     const std::size_t bytes = executor(eager).plan().bytes[static_cast<int>(Region::transient)];
     for (const Mode mode : {Mode::step, Mode::scopes}) {
-      TinyRun graphed(options_of("M*-E", mode, offload));
+      TinyRun graphed(options_of(every_kind(), mode, offload));
       const std::uint64_t allocations = graphed.backend().allocations();
       after(graphed, 2);
       EXPECT_EQ(graphed.backend().allocations(), allocations);
@@ -210,7 +206,7 @@ TEST(known_bugs, graphs_cost_no_memory) {
 // NeMo-RL 2279: a forward-only pass used up the warm-up that offload needs.
 TEST(known_bugs, nemo_rl_2279_evaluation_before_training_changes_nothing) {
   for (const int warmup : {0, 2}) {
-    forecast::TrainerOptions options = options_of("M*-E", Mode::step, kAll);
+    forecast::TrainerOptions options = options_of(every_kind(), Mode::step, module_names());
     options.executor.warmup_steps = warmup;
     const Bytes expected = after(options, 3);
     TinyRun run(options);
@@ -223,8 +219,8 @@ TEST(known_bugs, nemo_rl_2279_evaluation_before_training_changes_nothing) {
 
 // Megatron-LM 5966: the gradient norm left that of the eager run after eighty iterations.
 TEST(known_bugs, megatron_5966_a_hundred_steps_stay_equal) {
-  TinyRun eager(options_of("M*-E", Mode::off, {}));
-  TinyRun graphed(options_of("M*-E", Mode::scopes, kAll));
+  TinyRun eager(options_of(every_kind(), Mode::off, {}));
+  TinyRun graphed(options_of(every_kind(), Mode::scopes, module_names()));
   for (int i = 0; i < 100; ++i) {
     eager.train(i, 1e-2);
     graphed.train(i, 1e-2);
@@ -239,7 +235,7 @@ TEST(known_bugs, documents_of_any_length_replay_the_same_graph) {
   const std::vector<std::vector<std::int32_t>> lengths = {
       {0, 21, 21, 21, 21, 21}, {0, 1, 2, 3, 4, 21}, {0, 6, 7, 21, 21, 21}, {0, 0, 10, 10, 21, 21}};
   TinyRun eager(options_of("M*E", Mode::off, {}));
-  TinyRun graphed(options_of("M*E", Mode::step, kAll));
+  TinyRun graphed(options_of("M*E", Mode::step, module_names()));
   std::vector<double> norms;
   for (int i = 0; i < 8; ++i) {
     for (TinyRun* run : {&eager, &graphed}) {
@@ -270,13 +266,13 @@ std::map<std::string, int> leaving(const forecast::TrainerOptions& options) {
 // Megatron-LM 7090, TransformerEngine 3128, 3108, 3047: some layers ignored the list of modules, or
 // a fused expert layer moved everything whatever was selected.
 TEST(known_bugs, transformer_engine_3128_only_what_is_listed_leaves) {
-  for (const std::string& name : kAll)
+  for (const std::string& name : module_names())
     for (const Mode mode : {Mode::off, Mode::scopes}) {
-      const std::map<std::string, int> copies = leaving(options_of("M*-E", mode, {name}));
+      const std::map<std::string, int> copies = leaving(options_of(every_kind(), mode, {name}));
       ASSERT_EQ(copies.size(), 1U) << name;
       EXPECT_EQ(copies.begin()->first, name);
     }
-  forecast::TrainerOptions options = options_of("M*-E", Mode::off, {});
+  forecast::TrainerOptions options = options_of(every_kind(), Mode::off, {});
   options.planner.policy.offload = {{"group_mlp", {"expert_fc1", "moe_act"}}};
   const std::map<std::string, int> group = leaving(options);
   EXPECT_TRUE(group.size() == 2 && group.contains("expert_fc1") && group.contains("moe_act"));
@@ -292,7 +288,7 @@ TEST(known_bugs, fraction_size_and_delta_are_bytes) {
       if (step.what == Step::What::copy_out) sum += training.plan.places[step.places[0]].bytes;
     return sum;
   };
-  forecast::TrainerOptions options = options_of("M*-E", Mode::off, kAll);
+  forecast::TrainerOptions options = options_of(every_kind(), Mode::off, module_names());
   const std::size_t all = bytes(options);
   options.planner.policy.fraction = 0.5;
   EXPECT_LE(bytes(options), all / 2);
@@ -317,8 +313,8 @@ TEST(known_bugs, fraction_size_and_delta_are_bytes) {
 
 // Megatron-Bridge 1704: with offload the losses of a run were others, and became the new reference.
 TEST(known_bugs, megatron_bridge_1704_offload_leaves_every_loss_as_it_was) {
-  TinyRun plain(options_of("M*-E", Mode::off, {}, 2));
-  TinyRun moved(options_of("M*-E", Mode::step, kAll, 2));
+  TinyRun plain(options_of(every_kind(), Mode::off, {}, 2));
+  TinyRun moved(options_of(every_kind(), Mode::step, module_names(), 2));
   for (int i = 0; i < 10; ++i) {
     plain.train(i, 1e-2);
     moved.train(i, 1e-2);
@@ -329,7 +325,7 @@ TEST(known_bugs, megatron_bridge_1704_offload_leaves_every_loss_as_it_was) {
 // Rejected elsewhere (full-iteration graphs with a check for NaN): the check is data in the graph.
 TEST(known_bugs, a_bad_step_is_skipped_inside_graphs) {
   for (const Mode mode : {Mode::scopes, Mode::step}) {
-    TinyRun run(options_of("M*-E", mode, kAll));
+    TinyRun run(options_of(every_kind(), mode, module_names()));
     run.train(0, 1e-2);
     const std::string name = "final_norm.weight";
     std::vector<double> values = run.read(name);

@@ -21,17 +21,14 @@ using Mode = offload::GraphOptions::Mode;
 
 constexpr int kSteps = 3;
 
-const Names kModules = {"attn_norm",  "mlp_norm",   "mamba_norm",    "qkv_linear",
-                        "mlp_fc1",    "expert_fc1", "mamba_in_proj", "core_attn",
-                        "attn_proj",  "mlp_act",    "shared_expert", "moe_act",
-                        "mamba_conv", "mamba_ssm",  "mamba_out_proj"};
 const Names kGraphs = {"eager", "scopes", "step"};
 const Names kRecompute = {"none", "some", "all"};
 const std::vector<int> kMicrobatches = {1, 3};
 
 Names offload_values() {
   Names values{"none", "all", "half", "auto", "reuse"};
-  values.insert(values.end(), kModules.begin(), kModules.end());
+  const Names modules = module_names();
+  values.insert(values.end(), modules.begin(), modules.end());
   return values;
 }
 
@@ -62,7 +59,7 @@ std::size_t reduction_bytes(const Program& program) {
 Names recomputed(const std::string& word) {
   if (word == "none") return {};
   if (word == "some") return {"mlp_act", "moe_act", "mamba_ssm"};
-  Names names = kModules;
+  Names names = module_names();
   std::erase_if(names, [](const std::string& name) { return name.ends_with("_norm"); });
   return names;
 }
@@ -255,7 +252,7 @@ const Matrix::Plain& Matrix::plain(int microbatches) {
 }
 
 forecast::TrainerOptions Matrix::options(const Cell& cell) {
-  forecast::TrainerOptions options = tiny_options("M*-EM", setup_.dtype);
+  forecast::TrainerOptions options = tiny_options(every_kind() + "M", setup_.dtype);
   options.step.microbatches = cell.microbatches;
   options.evaluation_microbatches = 0;
   options.planner.graphs = graphs(cell);
@@ -273,7 +270,7 @@ forecast::TrainerOptions Matrix::options(const Cell& cell) {
     policy.device_budget_bytes = static_cast<std::int64_t>(
         kept.persistent_bytes + kept.reduction_bytes + movable * setup_.budget_percent / 100);
   } else if (cell.offload == "all" || cell.offload == "half") {
-    policy.offload = listed(kModules);
+    policy.offload = listed(module_names());
     if (cell.offload == "half") policy.fraction = 0.5;
   } else if (cell.offload != "none") {
     policy.offload = listed({cell.offload});

@@ -33,7 +33,7 @@ constexpr std::int32_t kTokens = 1024;
 std::unique_ptr<execution::Backend> make_backend() { return execution::make_cuda_backend(); }
 
 forecast::TrainerOptions make_options() {
-  forecast::TrainerOptions options = tiny_options("M*-E", Dtype::bf16);
+  forecast::TrainerOptions options = tiny_options(every_kind(), Dtype::bf16);
   enlarge(options, 128);
   options.model.moe.frozen_tokens = kTokens;  // a tie would send a token elsewhere
   return options;
@@ -46,7 +46,7 @@ constexpr std::int32_t kTokens = 23;
 
 std::unique_ptr<execution::Backend> make_backend() { return execution::make_host_backend(); }
 
-forecast::TrainerOptions make_options() { return tiny_options("M*-E", Dtype::fp64); }
+forecast::TrainerOptions make_options() { return tiny_options(every_kind(), Dtype::fp64); }
 
 #endif
 
@@ -180,7 +180,7 @@ TEST_F(packed, other_documents_have_other_gradients) {
 TEST_F(packed, a_thousand_batches_of_changing_lengths_wait_for_nothing_and_allocate_nothing) {
   constexpr int kSteps = 1000;
   constexpr std::int64_t kTinyTokens = 23;
-  forecast::TrainerOptions options = tiny_options("M*-E", Dtype::bf16);
+  forecast::TrainerOptions options = tiny_options(every_kind(), Dtype::bf16);
   options.step.microbatches = 2;
   options.capacities = {2, 4, kMostDocuments};
   options.planner.graphs.mode = offload::GraphOptions::Mode::step;

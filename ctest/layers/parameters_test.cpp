@@ -69,7 +69,7 @@ TEST(parameters, repeated_rows_are_a_range_of_their_own) {
 }
 
 TEST(parameters, a_run_starts_from_them) {
-  TinyRun run(tiny_options("M*-E", execution::Dtype::fp32));
+  TinyRun run(tiny_options(every_kind(), execution::Dtype::fp32));
   const forecast::TrainerOptions& options = run.trainer().plan().options();
   for (const Parameter& p : run.trainer().plan().model().parameters()) {
     const std::vector<float> expected =

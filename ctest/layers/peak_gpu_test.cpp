@@ -28,7 +28,7 @@ class peak_gpu : public testing::Test {
 };
 
 forecast::TrainerOptions options_of(Mode mode, const Names& offload, const Names& recompute) {
-  forecast::TrainerOptions options = tiny_options("M*-EM", execution::Dtype::bf16);
+  forecast::TrainerOptions options = tiny_options(every_kind() + "M", execution::Dtype::bf16);
   // Workspaces have room for either backend; with longer chunks the scan needs more on the GPU.
   options.model.mamba.chunk = 32;
   options.slack_bytes = kSlack;

@@ -47,7 +47,7 @@ class Sharing {
   const parallel::Communicator world = parallel::Communicator::world();
 
   Outcome run(Dtype dtype, bool zero, std::int64_t bucket, int microbatches) const {
-    forecast::TrainerOptions options = tiny_options("M*-E", dtype);
+    forecast::TrainerOptions options = tiny_options(every_kind(), dtype);
     options.sharing.ranks = connect();
     options.sharing.zero = zero;
     options.state.bucket_elements = bucket;

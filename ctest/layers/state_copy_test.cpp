@@ -48,7 +48,8 @@ TEST(state_copy, every_piece_is_in_the_copy_once) {
 std::map<std::string, std::int64_t> all_spoken(const parallel::GridShape& shape, bool zero) {
   std::map<std::string, std::int64_t> elements;
   for (int rank = 0; rank < shape.ranks(); ++rank) {
-    forecast::TrainerOptions options = ctest::tiny_options("M*-E", execution::Dtype::bf16);
+    forecast::TrainerOptions options =
+        ctest::tiny_options(ctest::every_kind(), execution::Dtype::bf16);
     options.model.moe.experts = 4;  // ranks share sequences and experts evenly
     options.model.vocabulary = 14;
     options.model.attention.kv_heads = 1;  // and several have the same head and group

@@ -22,20 +22,20 @@ std::vector<std::byte> state_after(forecast::TrainerOptions options, int steps,
 
 TEST(step, repeats_to_the_bit) {
   for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
-    const forecast::TrainerOptions options = tiny_options("M*-E", dtype);
+    const forecast::TrainerOptions options = tiny_options(every_kind(), dtype);
     EXPECT_EQ(state_after(options, 3), state_after(options, 3));
   }
 }
 
 TEST(step, random_delays_change_no_bit) {
-  forecast::TrainerOptions options = tiny_options("M*-E", Dtype::bf16);
+  forecast::TrainerOptions options = tiny_options(every_kind(), Dtype::bf16);
   options.step.microbatches = 3;
   const auto expected = state_after(options, 2);
   EXPECT_EQ(state_after(options, 2, {.delay_seed = 11, .max_delay_s = 50e-6}), expected);
 }
 
 TEST(step, audit_finds_nothing_undeclared) {
-  forecast::TrainerOptions options = tiny_options("M*-E", Dtype::fp32);
+  forecast::TrainerOptions options = tiny_options(every_kind(), Dtype::fp32);
   options.step.microbatches = 2;
   const auto expected = state_after(options, 2);
   options.executor.audit = true;
@@ -44,7 +44,7 @@ TEST(step, audit_finds_nothing_undeclared) {
 }
 
 TEST(step, loss_falls) {
-  TinyRun run(tiny_options("M*-E", Dtype::fp32));
+  TinyRun run(tiny_options(every_kind(), Dtype::fp32));
   const double before = run.evaluate(5);
   for (int i = 0; i < 30; ++i) run.train(5, 1e-2);
   EXPECT_TRUE(run.step_ok());
@@ -62,7 +62,7 @@ TEST(step, the_loss_of_all_microbatches_is_the_evaluations) {
 }
 
 TEST(step, a_bad_step_changes_nothing) {
-  TinyRun run(tiny_options("M*-E", Dtype::fp32));
+  TinyRun run(tiny_options(every_kind(), Dtype::fp32));
   run.train(0, 1e-2);
   std::vector<double> weights = run.read("final_norm.weight");
   const double kept = weights[3];
@@ -85,7 +85,7 @@ TEST(step, a_bad_step_changes_nothing) {
 
 TEST(step, peak_is_the_highest_byte_changed) {
   constexpr std::size_t kSlack = std::size_t{64} << 20;
-  forecast::TrainerOptions options = tiny_options("M*-E", Dtype::fp32);
+  forecast::TrainerOptions options = tiny_options(every_kind(), Dtype::fp32);
   options.slack_bytes = kSlack;
   TinyRun run(options);
   execution::Device& device = run.trainer().device();

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "execution/philox.hpp"
+#include "inputs/deck/layer_kinds.hpp"
 #include "kernels/digest/digest.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 
@@ -56,6 +57,22 @@ Documents draw_documents(std::mt19937_64& random, std::int64_t tokens, int most)
   for (std::int32_t more = draw(0, most - 1); more > 0; --more) documents.push_back(draw(0, end));
   std::ranges::sort(documents);
   return documents;
+}
+
+std::string every_kind() { return inputs::layer_letters(); }
+
+std::vector<std::string> kind_patterns() {
+  std::vector<std::string> patterns;
+  for (const char letter : every_kind()) patterns.emplace_back(1, letter);
+  patterns.push_back(every_kind());
+  return patterns;
+}
+
+std::vector<std::string> module_names() {
+  std::vector<std::string> names;
+  for (const inputs::Module& module : inputs::saved_modules())
+    if (module.parts.empty()) names.emplace_back(module.name);
+  return names;
 }
 
 forecast::TrainerOptions tiny_options(const std::string& pattern, Dtype storage) {

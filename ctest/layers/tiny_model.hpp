@@ -18,6 +18,13 @@ using Documents = std::vector<std::int32_t>;
 /// somewhere in the last tenth of the tokens.
 Documents draw_documents(std::mt19937_64& random, std::int64_t tokens, int most);
 
+/// A pattern with a layer of each kind that the program has: "M*-E", and kinds of its own.
+std::string every_kind();
+/// Each of them alone, then the pattern of all.
+std::vector<std::string> kind_patterns();
+/// What offload.modules can name, but for names that stand for several.
+std::vector<std::string> module_names();
+
 /// A model of some layers that trains in milliseconds, with awkward sizes on purpose: 3 documents
 /// whose borders are no multiple of a chunk, and a tail.
 forecast::TrainerOptions tiny_options(const std::string& pattern, execution::Dtype storage);

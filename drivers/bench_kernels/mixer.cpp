@@ -2,6 +2,7 @@
 
 #include "drivers/bench_kernels/entries.hpp"
 #include "drivers/bench_kernels/recorded.hpp"
+#include "layers/mixers/kinds.hpp"
 
 namespace stowage::drivers::bench {
 namespace {
@@ -12,7 +13,7 @@ using Values = std::vector<double>;
 
 layers::ModelConfig model(const Shape& shape, Form form = Form::separate) {
   layers::ModelConfig model;
-  model.pattern = std::string(1, 'M');
+  model.pattern = std::string(1, layers::kinds::mamba.letter);
   model.mamba = {.heads = static_cast<int>(shape["H"]),
                  .head_dim = static_cast<int>(shape["P"]),
                  .groups = static_cast<int>(shape["G"]),

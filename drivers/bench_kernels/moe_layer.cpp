@@ -6,6 +6,7 @@
 #include "drivers/bench_kernels/recorded.hpp"
 #include "kernels/activation/activation.hpp"
 #include "kernels/moe/router.hpp"
+#include "layers/mixers/kinds.hpp"
 
 namespace stowage::drivers::bench {
 namespace {
@@ -298,7 +299,7 @@ std::vector<Agreement> MoeLayer::check(const std::string& implementation) {
 /// Without the counts of rows, which are for the update of the router's biases.
 RecordedMixer record_moe_layer(const Shape& shape) {
   layers::ModelConfig model;
-  model.pattern = std::string(1, 'E');
+  model.pattern = std::string(1, layers::kinds::moe.letter);
   model.width = shape["D"];
   model.moe = {.experts = static_cast<int>(shape["E"]),
                .topk = static_cast<int>(shape["R"]),

@@ -6,6 +6,7 @@
 
 #include "execution/error.hpp"
 #include "layers/mixers/experts.hpp"
+#include "layers/mixers/kinds.hpp"
 
 namespace stowage::drivers::bench {
 
@@ -18,10 +19,11 @@ namespace {
 std::unique_ptr<layers::Mixer> make_mixer_of(const layers::ModelConfig& model,
                                              const parallel::Ranks& ranks,
                                              const std::string& name) {
-  if (model.pattern == "M") return layers::make_mamba(model, ranks, name);
-  if (model.pattern == "E") return layers::make_moe(model, ranks, name, 0, 1);
-  execution::throw_usage("model.pattern = \"{}\": no layer that is recorded alone; allowed: M, E",
-                         model.pattern);
+  for (const layers::Kind* kind : {&layers::kinds::mamba, &layers::kinds::moe})
+    if (model.pattern == std::string(1, kind->letter))
+      return layers::make_mixer(*kind, {model, ranks, name, 0});
+  execution::throw_usage("model.pattern = \"{}\": no layer that is recorded alone; allowed: {}, {}",
+                         model.pattern, layers::kinds::mamba.letter, layers::kinds::moe.letter);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "forecast/plan/planned_rank.hpp"
 #include "forecast/rates/machine_section.hpp"
 #include "inputs/data/run_section.hpp"
+#include "layers/mixers/kinds.hpp"
 #include "layers/step/step.hpp"
 #include "offload/offload_section.hpp"
 #include "offload/saved_tensors.hpp"
@@ -202,7 +203,7 @@ std::string exchanges_text(const forecast::TrainerPlan& plan, bool timed) {
 
 bool has_fused_mixer(const layers::ModelConfig& model) {
   return model.mamba.form == layers::ModelConfig::Mamba::Form::fused &&
-         model.pattern.find('M') != std::string::npos;
+         layers::kinds::mamba.in(model.pattern);
 }
 
 std::string title(const inputs::Deck& deck, const forecast::TrainerPlan& run, int stage) {

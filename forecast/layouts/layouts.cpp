@@ -25,6 +25,7 @@
 #include "forecast/rates/machine_section.hpp"
 #include "inputs/data/run_section.hpp"
 #include "layers/recording/config_section.hpp"
+#include "layers/recording/kind.hpp"
 
 namespace stowage::forecast {
 namespace {
@@ -167,7 +168,7 @@ class LayoutSearch {
     const auto pattern = inputs::read(deck_, &layers::ModelConfig::pattern);
     const auto layers = std::ranges::count_if(pattern, [](char c) { return c != '|'; });
     const auto cuts = std::ranges::count(pattern, '|');
-    const bool experts = pattern.find('E') != std::string::npos;
+    const bool experts = inputs::has_experts(pattern);
     const bool overlap =
         inputs::read(deck_, &ParallelConfig::overlap_microbatches);  // has no pipeline
     for (const int tensor : divisors(ranks_))

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "layers/context/attention_exchange.hpp"
+#include "layers/mixers/kinds.hpp"
 #include "layers/state/state.hpp"
 
 namespace stowage::forecast {
@@ -19,11 +20,11 @@ parallel::Ranks busiest(const parallel::Ranks& ranks) {
   return parallel::planned_ranks(shape, parallel::rank_at(shape, place));
 }
 
-/// @param letter the layer, of which `options.model` knows the exchange
+/// @param kind of the layer, of which `options.model` knows the exchange
 template <class Forecast>
-typename Forecast::Form predict(PipelineInputs options, char letter,
+typename Forecast::Form predict(PipelineInputs options, const layers::Kind& kind,
                                 typename Forecast::Exchange exchange) {
-  options.model.pattern = std::string(1, letter);
+  options.model.pattern = std::string(1, kind.letter);
   options.rates.measured_s.clear();  // those of another program
   const layers::Model model(options.model, options.precision, 1, busiest(options.ranks));
   const execution::PersistentLayout layout =
@@ -57,7 +58,7 @@ std::optional<ExchangeForecast> choose_exchange(const PipelineInputs& options) {
   using Exchange = ExchangeForecast::Exchange;
   const parallel::GridShape& grid = options.ranks.shape;
   const int sharers = grid[parallel::Axis::context];
-  if (sharers == 1 || options.model.pattern.find('*') == std::string::npos) return std::nullopt;
+  if (sharers == 1 || !layers::kinds::attention.in(options.model.pattern)) return std::nullopt;
   const layers::ModelConfig::Attention& attention = options.model.attention;
   const layers::Partition partition(options.ranks.group(parallel::Group::tensor));
   kernels::AttentionShape shape;
@@ -68,7 +69,8 @@ std::optional<ExchangeForecast> choose_exchange(const PipelineInputs& options) {
   const auto add = [&](Exchange exchange) {
     PipelineInputs with = options;
     with.model.attention.exchange = exchange;
-    forecast.forms.push_back(predict<ExchangeForecast>(std::move(with), '*', exchange));
+    forecast.forms.push_back(
+        predict<ExchangeForecast>(std::move(with), layers::kinds::attention, exchange));
   };
   if (by_heads) add(Exchange::heads);
   if (!by_heads || attention.exchange == Exchange::automatic) add(Exchange::keys);
@@ -80,7 +82,7 @@ std::optional<ExpertForecast> choose_expert_exchange(const PipelineInputs& optio
   using Exchange = ExpertForecast::Exchange;
   const parallel::GridShape& grid = options.ranks.shape;
   if (grid[parallel::Axis::tensor] * grid[parallel::Axis::expert] == 1 ||
-      options.model.pattern.find('E') == std::string::npos)
+      !layers::kinds::moe.in(options.model.pattern))
     return std::nullopt;
   const Exchange asked = options.model.moe.exchange;
   ExpertForecast forecast;
@@ -88,7 +90,8 @@ std::optional<ExpertForecast> choose_expert_exchange(const PipelineInputs& optio
     if (asked != Exchange::automatic && asked != exchange) continue;
     PipelineInputs with = options;
     with.model.moe.exchange = exchange;
-    forecast.forms.push_back(predict<ExpertForecast>(std::move(with), 'E', exchange));
+    forecast.forms.push_back(
+        predict<ExpertForecast>(std::move(with), layers::kinds::moe, exchange));
   }
   choose(forecast);
   return forecast;

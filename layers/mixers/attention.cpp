@@ -68,9 +68,6 @@ class Attention final : public Mixer {
   }
 
   const std::vector<Parameter>& parameters() const override { return parameters_; }
-  std::string_view scope() const override { return "attn"; }
-  std::string_view norm_module() const override { return "attn_norm"; }
-  std::string_view input_module() const override { return "qkv_linear"; }
 
   Tensor forward(Recorder& recorder, Tensor mine) const override {
     const std::int64_t n = recorder.tokens();
@@ -530,9 +527,8 @@ class Attention final : public Mixer {
 
 }  // namespace
 
-std::unique_ptr<Mixer> make_attention(const ModelConfig& config, const parallel::Ranks& ranks,
-                                      const std::string& prefix) {
-  return std::make_unique<Attention>(config, ranks, prefix);
+std::unique_ptr<Mixer> make_attention(const MixerPlace& place) {
+  return std::make_unique<Attention>(place.config, place.ranks, place.prefix);
 }
 
 }  // namespace stowage::layers

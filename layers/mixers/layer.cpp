@@ -2,24 +2,47 @@
 
 #include <fmt/core.h>
 
+#include <map>
+
 #include "kernels/norm/rmsnorm.hpp"
+#include "layers/mixers/kinds.hpp"
 #include "layers/recording/partition.hpp"
 
 namespace stowage::layers {
 
-Layer::Layer(const ModelConfig& config, const parallel::Ranks& ranks, int index,
-             std::unique_ptr<Mixer> mixer)
-    : width_(config.width),
-      epsilon_(config.norm_epsilon),
-      index_(index),
-      mixer_(std::move(mixer)),
-      norm_{fmt::format("layers.{}.norm.weight", index),
-            {config.width},
+namespace {
+
+std::map<const Kind*, MakeMixer>& factories() {
+#define STOWAGE_FACTORY(kind) {&kinds::kind, make_##kind},
+  static std::map<const Kind*, MakeMixer> all = {STOWAGE_KINDS(STOWAGE_FACTORY)};
+#undef STOWAGE_FACTORY
+  return all;
+}
+
+}  // namespace
+
+std::unique_ptr<Mixer> make_mixer(const Kind& kind, const MixerPlace& place) {
+  return factories().at(&kind)(place);
+}
+
+bool add_kind(const Kind& kind, MakeMixer make) {
+  detail::registered_kinds().push_back(&kind);
+  return factories().emplace(&kind, make).second;
+}
+
+Layer::Layer(const Kind& kind, const MixerPlace& place)
+    : kind_(&kind),
+      width_(place.config.width),
+      epsilon_(place.config.norm_epsilon),
+      index_(place.layer),
+      mixer_(make_mixer(kind, place)),
+      norm_{place.prefix + ".norm.weight",
+            {place.config.width},
             Init::ones,
             false,
-            Partition(ranks.group(parallel::Group::tensor)).replicated()} {}
+            Partition(place.ranks.group(parallel::Group::tensor)).replicated()} {}
 
-std::string Layer::prefix() const { return fmt::format("layers.{}.{}", index_, mixer_->scope()); }
+std::string Layer::prefix() const { return fmt::format("layers.{}.{}", index_, kind_->scope); }
 
 std::vector<Parameter> Layer::parameters() const {
   std::vector<Parameter> all = mixer_->parameters();
@@ -30,12 +53,12 @@ std::vector<Parameter> Layer::parameters() const {
 Stream Layer::forward(Recorder& recorder, Stream stream) const {
   recorder.set_prefix(prefix());
   const auto layer = recorder.program().enter("layer", index_, recorder.batch().slot);
-  const auto scope = recorder.program().enter(mixer_->scope(), index_, recorder.batch().slot);
+  const auto scope = recorder.program().enter(kind_->scope, index_, recorder.batch().slot);
   const std::int64_t n = recorder.rows();
   Saved& kept = recorder.kept<Saved>(*this);
-  kept.normed = recorder.saved("normed", {n, width_}, mixer_->input_module());
-  kept.rstd = recorder.saved("rstd", recorder.accumulation(), {n}, mixer_->norm_module());
-  kept.sum = stream.delta ? recorder.saved("sum", {n, width_}, mixer_->norm_module()) : stream.x;
+  kept.normed = recorder.saved("normed", {n, width_}, kind_->input_module);
+  kept.rstd = recorder.saved("rstd", recorder.accumulation(), {n}, kind_->norm_module);
+  kept.sum = stream.delta ? recorder.saved("sum", {n, width_}, kind_->norm_module) : stream.x;
   record_norm(recorder, stream, kept);
   return {kept.sum, mixer_->forward(recorder, kept.normed)};
 }
@@ -67,7 +90,7 @@ Tensor Layer::backward(Recorder& recorder, Tensor dsum) const {
   recorder.set_prefix(prefix());
   const int slot = recorder.batch().slot;
   const auto layer = recorder.program().enter("layer", index_, slot, true);
-  const auto scope = recorder.program().enter(mixer_->scope(), index_, slot, true);
+  const auto scope = recorder.program().enter(kind_->scope, index_, slot, true);
   Saved& kept = recorder.kept<Saved>(*this);
   PostponedOps last;
   recorder.postpone_weights_to(&kept.weights, &last);
@@ -96,7 +119,7 @@ Tensor Layer::backward(Recorder& recorder, Tensor dsum) const {
 void Layer::backward_weights(Recorder& recorder) const {
   const int slot = recorder.batch().slot;
   const auto layer = recorder.program().enter("layer", index_, slot, true);
-  const auto scope = recorder.program().enter(mixer_->scope(), index_, slot, true);
+  const auto scope = recorder.program().enter(kind_->scope, index_, slot, true);
   recorder.append_postponed(recorder.kept<Saved>(*this).weights);
 }
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "layers/recording/config.hpp"
+#include "layers/recording/kind.hpp"
 #include "layers/recording/recorder.hpp"
 #include "parallel/groups/ranks.hpp"
 
@@ -21,11 +21,6 @@ class Mixer {
 
   /// Its parameters, in the order in which backward finishes their gradients.
   virtual const std::vector<Parameter>& parameters() const = 0;
-  /// Scope kind: "attn", "mamba", "mlp" or "moe".
-  virtual std::string_view scope() const = 0;
-  /// Module names of the saved layer input and of the saved normed input.
-  virtual std::string_view norm_module() const = 0;
-  virtual std::string_view input_module() const = 0;
 
   /// @param x (rows, D) normed input of this rank's rows  @return (rows, D), to be added to the
   /// residual stream
@@ -41,6 +36,19 @@ class Mixer {
   virtual std::int64_t step_count_elements() const { return 0; }
 };
 
+/// What a mixer is made of: it has this rank's part of its weights, and exchanges rows for it.
+struct MixerPlace {
+  const ModelConfig& config;
+  const parallel::Ranks& ranks;
+  std::string prefix;    ///< of its parameters' names: "layers.3"
+  int layer;             ///< its number in the model
+  double aux_scale = 1;  ///< see Model
+};
+
+/// @throws Error (exit 2) if heads, groups, widths or experts do not divide among the ranks
+using MakeMixer = std::unique_ptr<Mixer> (*)(const MixerPlace& place);
+std::unique_ptr<Mixer> make_mixer(const Kind& kind, const MixerPlace& place);
+
 /// The residual stream between layers: its value is x + delta, added by the next norm.
 struct Stream {
   Tensor x;      ///< (n, D)
@@ -50,12 +58,14 @@ struct Stream {
 /// A pre-norm residual block: x + mixer(rmsnorm(x)).
 class Layer {
  public:
-  Layer(const ModelConfig& config, const parallel::Ranks& ranks, int index,
-        std::unique_ptr<Mixer> mixer);
+  Layer(const Kind& kind, const MixerPlace& place);
 
+  const Kind& kind() const { return *kind_; }
   const Mixer& mixer() const { return *mixer_; }
   const Parameter& norm() const { return norm_; }
   int index() const { return index_; }
+  /// Of the names of its ops and activations: "layers.3.mamba".
+  std::string prefix() const;
   /// Parameters in backward order: the mixer's, then the norm's.
   std::vector<Parameter> parameters() const;
 
@@ -71,26 +81,14 @@ class Layer {
     PostponedOps weights;
   };
 
-  std::string prefix() const;
   void record_norm(Recorder& recorder, const Stream& stream, const Saved& kept) const;
 
+  const Kind* kind_;
   std::int64_t width_;
   double epsilon_;
   int index_;
   std::unique_ptr<Mixer> mixer_;
   Parameter norm_;
 };
-
-/// The mixers, by letter. Each has this rank's part of its weights, and exchanges rows for it.
-/// `layer` is the number in the model.
-/// @throws Error (exit 2) if heads, groups, widths or experts do not divide among the ranks
-std::unique_ptr<Mixer> make_attention(const ModelConfig& config, const parallel::Ranks& ranks,
-                                      const std::string& prefix);
-std::unique_ptr<Mixer> make_mamba(const ModelConfig& config, const parallel::Ranks& ranks,
-                                  const std::string& prefix);
-std::unique_ptr<Mixer> make_mlp(const ModelConfig& config, const parallel::Ranks& ranks,
-                                const std::string& prefix);
-std::unique_ptr<Mixer> make_moe(const ModelConfig& config, const parallel::Ranks& ranks,
-                                const std::string& prefix, int layer, double aux_scale);
 
 }  // namespace stowage::layers

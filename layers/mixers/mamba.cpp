@@ -72,9 +72,6 @@ class Mamba final : public Mixer {
   }
 
   const std::vector<Parameter>& parameters() const override { return parameters_; }
-  std::string_view scope() const override { return "mamba"; }
-  std::string_view norm_module() const override { return "mamba_norm"; }
-  std::string_view input_module() const override { return "mamba_in_proj"; }
 
   Tensor forward(Recorder& recorder, Tensor mine) const override {
     const std::int64_t n = recorder.tokens();
@@ -406,9 +403,8 @@ class Mamba final : public Mixer {
 
 }  // namespace
 
-std::unique_ptr<Mixer> make_mamba(const ModelConfig& config, const parallel::Ranks& ranks,
-                                  const std::string& prefix) {
-  return std::make_unique<Mamba>(config, ranks, prefix);
+std::unique_ptr<Mixer> make_mamba(const MixerPlace& place) {
+  return std::make_unique<Mamba>(place.config, place.ranks, place.prefix);
 }
 
 }  // namespace stowage::layers

@@ -13,9 +13,6 @@ class Mlp final : public Mixer {
               prefix + ".mlp", "mlp_act") {}
 
   const std::vector<Parameter>& parameters() const override { return body_.parameters(); }
-  std::string_view scope() const override { return "mlp"; }
-  std::string_view norm_module() const override { return "mlp_norm"; }
-  std::string_view input_module() const override { return "mlp_fc1"; }
 
   Tensor forward(Recorder& recorder, Tensor x) const override {
     recorder.kept<Input>(*this).x = x;
@@ -48,9 +45,8 @@ class Mlp final : public Mixer {
 
 }  // namespace
 
-std::unique_ptr<Mixer> make_mlp(const ModelConfig& config, const parallel::Ranks& ranks,
-                                const std::string& prefix) {
-  return std::make_unique<Mlp>(config, ranks, prefix);
+std::unique_ptr<Mixer> make_mlp(const MixerPlace& place) {
+  return std::make_unique<Mlp>(place.config, place.ranks, place.prefix);
 }
 
 }  // namespace stowage::layers

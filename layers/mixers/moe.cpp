@@ -99,9 +99,6 @@ class Moe final : public Mixer {
   }
 
   const std::vector<Parameter>& parameters() const override { return parameters_; }
-  std::string_view scope() const override { return "moe"; }
-  std::string_view norm_module() const override { return "mlp_norm"; }
-  std::string_view input_module() const override { return "expert_fc1"; }
   std::vector<execution::TensorInfo> states(Precision precision) const override {
     return router_.states(precision);
   }
@@ -367,9 +364,9 @@ class Moe final : public Mixer {
 
 }  // namespace
 
-std::unique_ptr<Mixer> make_moe(const ModelConfig& config, const parallel::Ranks& ranks,
-                                const std::string& prefix, int layer, double aux_scale) {
-  return std::make_unique<Moe>(config, ranks, prefix, layer, aux_scale);
+std::unique_ptr<Mixer> make_moe(const MixerPlace& place) {
+  return std::make_unique<Moe>(place.config, place.ranks, place.prefix, place.layer,
+                               place.aux_scale);
 }
 
 }  // namespace stowage::layers

@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include "execution/error.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/embedding/embedding.hpp"
 #include "kernels/shards/shards.hpp"
@@ -12,24 +11,6 @@ namespace stowage::layers {
 using Views = std::span<const execution::View>;
 
 namespace {
-
-std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, const parallel::Ranks& ranks,
-                                  char letter, int index, double aux_scale) {
-  const std::string prefix = fmt::format("layers.{}", index);
-  switch (letter) {
-    case 'M':
-      return make_mamba(config, ranks, prefix);
-    case '*':
-      return make_attention(config, ranks, prefix);
-    case '-':
-      return make_mlp(config, ranks, prefix);
-    case 'E':
-      return make_moe(config, ranks, prefix, index, aux_scale);
-    default:
-      execution::throw_usage("model.pattern = \"{}\": letter '{}' is not one of M * - E |",
-                             config.pattern, letter);
-  }
-}
 
 /// The stages of this rank of a pipeline.
 std::vector<Stage> own_stages(const ModelConfig& config, const parallel::Ranks& ranks) {
@@ -61,8 +42,9 @@ Model::Model(const ModelConfig& config, Precision precision, double aux_scale,
   for (const char letter : config.pattern)
     if (letter != '|') {
       const int index = static_cast<int>(layers_.size());
-      layers_.emplace_back(config, ranks, index,
-                           make_mixer(config, ranks, letter, index, aux_scale));
+      layers_.emplace_back(
+          kind_of(config, letter),
+          MixerPlace{config, ranks, fmt::format("layers.{}", index), index, aux_scale});
     }
 }
 
@@ -97,7 +79,7 @@ std::span<const Layer> Model::layers(const Stage& stage) const {
 
 std::string_view Model::input_module(const Stage& stage) const {
   const std::span<const Layer> own = layers(stage);
-  return own.empty() ? std::string_view("") : own.front().mixer().norm_module();
+  return own.empty() ? std::string_view("") : own.front().kind().norm_module;
 }
 
 Tensor Model::local_tokens(Recorder& recorder, const char* name) const {
@@ -204,18 +186,17 @@ void Model::embed_backward(Recorder& recorder, const Stage& stage, Tensor dsum) 
 }
 
 bool Model::backward_begins_with_exchange(int layer) const {
-  return layers_[static_cast<std::size_t>(layer)].mixer().scope() == "moe" &&
+  return layers_[static_cast<std::size_t>(layer)].kind().experts &&
          ranks_.group(parallel::Group::expert).size() > 1 &&
          ranks_.group(parallel::Group::tensor).size() == 1;
 }
 
 bool Model::shares_experts() const {
-  return config_.pattern.find('E') != std::string::npos &&
-         ranks_.group(parallel::Group::experts).size() > 1;
+  return inputs::has_experts(config_.pattern) && ranks_.group(parallel::Group::experts).size() > 1;
 }
 
 bool Model::has_router_losses() const {
-  return config_.pattern.find('E') != std::string::npos &&
+  return inputs::has_experts(config_.pattern) &&
          (config_.moe.aux_coeff > 0 || config_.moe.z_coeff > 0);
 }
 
@@ -243,7 +224,7 @@ std::vector<Tensor> Model::step_counts(Recorder& recorder) const {
 void Model::end_of_step(Recorder& recorder, Tensor step_ok) const {
   for (const Stage& stage : stages_)
     for (const Layer& layer : layers(stage)) {
-      recorder.set_prefix(fmt::format("layers.{}.{}", layer.index(), layer.mixer().scope()));
+      recorder.set_prefix(layer.prefix());
       layer.mixer().end_of_step(recorder, step_ok);
     }
 }

@@ -21,7 +21,7 @@ class Model {
  public:
   /// @param aux_scale 1 / (microbatches * ranks with other sequences), for the auxiliary losses of
   /// routers  @param ranks that share it: the model has this one's part, of its pipeline stages
-  /// @throws Error (exit 2) for a letter that is not in "M*-E|", or what does not divide
+  /// @throws Error (exit 2) for a letter that is no kind's, or what does not divide
   Model(const ModelConfig& config, Precision precision, double aux_scale,
         const parallel::Ranks& ranks = parallel::planned_ranks({}, 0));
 

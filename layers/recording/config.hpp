@@ -13,7 +13,7 @@ namespace stowage::layers {
 /// The model, as plain numbers (design section 4): [model] of a deck (config_section.hpp), whose
 /// defaults these are. 0 of a deck stands for what is derived from other keys.
 struct ModelConfig {
-  std::string pattern;            ///< M Mamba-2, * attention, - dense MLP, E MoE, | pipeline cut
+  std::string pattern;            ///< letters of kinds of layers (kind.hpp), | pipeline cut
   int virtual_stages = 1;         ///< of each rank, where several share out the layers
   std::int64_t width = 128;       ///< D
   std::int64_t vocabulary = 256;  ///< V

@@ -1,10 +1,13 @@
 // Rows of [model] that all layers share.
 #include "layers/recording/config_section.hpp"
 
+#include <algorithm>
+#include <cctype>
+
 #include "inputs/data/data_section.hpp"
 #include "inputs/data/run_section.hpp"
 #include "inputs/deck/check.hpp"
-#include "inputs/deck/layer_kinds.hpp"
+#include "layers/recording/kind.hpp"
 
 namespace stowage::inputs {
 
@@ -41,10 +44,12 @@ std::vector<Row<ModelConfig>> rows<ModelConfig>() {
                "Deviation of initial weights; projections into the residual stream have init_std / "
                "sqrt(2 * layers)."}),
   };
-  append(all, &ModelConfig::attention);
-  append(all, &ModelConfig::mlp);
-  append(all, &ModelConfig::mamba);
-  append(all, &ModelConfig::moe);
+  // Layers of any transformer, whose letters are signs, come first.
+  std::vector<const layers::Kind*> kinds = layers::all_kinds();
+  std::ranges::stable_partition(kinds,
+                                [](const layers::Kind* k) { return std::ispunct(k->letter); });
+  for (const layers::Kind* kind : kinds)
+    if (kind->rows) kind->rows(all);
   return all;
 }
 
@@ -86,10 +91,8 @@ void check(const ModelConfig& model, const Deck& deck) {
   check_product(deck, "elements of the embedding", {key(&ModelConfig::vocabulary), width});
   check_product(deck, "elements of the residual stream",
                 {key(&TrainConfig::micro_batch_size), key(&TrainConfig::seq_length), width});
-  if (pattern.find('*') != std::string::npos) check(model.attention, deck);
-  if (pattern.find('M') != std::string::npos) check(model.mamba, deck);
-  if (pattern.find('E') != std::string::npos) check(model.moe, deck);
-  if (pattern.find('-') != std::string::npos) check(model.mlp, deck);
+  for (const Kind* kind : all_kinds())
+    if (kind->check && kind->in(pattern)) kind->check(model, deck);
   if (read(deck, &inputs::DataConfig::document_token) >= model.vocabulary)
     throw_usage("{} must be below {}", cite(deck, &inputs::DataConfig::document_token),
                 cite(deck, &ModelConfig::vocabulary));

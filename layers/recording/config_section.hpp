@@ -5,7 +5,7 @@
 #include "inputs/deck/section.hpp"
 #include "layers/recording/config.hpp"
 
-// Rows of [model]: those of a mixer stand in its room.
+// Rows of [model]: those of a kind of layer stand in its *_kind.cpp.
 namespace stowage::inputs {
 
 template <>
@@ -25,11 +25,7 @@ std::vector<Row<layers::ModelConfig::Moe>> rows<layers::ModelConfig::Moe>();
 
 namespace stowage::layers {
 
-/// All of [model], with the mixers that the pattern uses.
+/// All of [model], with the kinds that the pattern uses.
 void check(const ModelConfig& model, const inputs::Deck& deck);
-void check(const ModelConfig::Attention& attention, const inputs::Deck& deck);
-void check(const ModelConfig::Mamba& mamba, const inputs::Deck& deck);
-void check(const ModelConfig::Mlp& mlp, const inputs::Deck& deck);
-void check(const ModelConfig::Moe& moe, const inputs::Deck& deck);
 
 }  // namespace stowage::layers

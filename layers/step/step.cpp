@@ -1,5 +1,6 @@
 #include "layers/step/step.hpp"
 
+#include <algorithm>
 #include <optional>
 
 #include "kernels/elementwise/elementwise.hpp"
@@ -112,14 +113,20 @@ void judge_rows(Recorder& recorder, const TrainingProgram& step, Tensor rows) {
                    [](execution::Queue& q, Views v) { kernels::judge_rows(q, v[0], v[1], v[2]); });
 }
 
+/// Whether an op is of a layer of experts.
+bool of_experts(const Program& program, const execution::Op& op) {
+  return std::ranges::any_of(all_kinds(), [&](const Kind* kind) {
+    return kind->experts && enclosing(program, op, kind->scope) >= 0;
+  });
+}
+
 /// Bytes of the exchanges in layers of experts among the ranks that share them.
 double expert_bytes(const Program& program, const parallel::RankGroup& sharers) {
   double bytes = 0;
   for (const execution::Section& section : program.sections())
     for (int i = section.begin; i < section.end; ++i) {
       const execution::Op& op = program.ops()[i];
-      if (op.communication && op.communication->group == sharers.name() &&
-          enclosing(program, op, "moe") >= 0)
+      if (op.communication && op.communication->group == sharers.name() && of_experts(program, op))
         bytes += section.repeat * op.cost.bytes;
     }
   return bytes;

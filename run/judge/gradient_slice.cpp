@@ -42,24 +42,9 @@ layers::ModelConfig narrow(layers::ModelConfig model) {
   model.pattern = letters(model.pattern);
   model.vocabulary = std::min(model.vocabulary, kVocabulary);
   model.width = std::min<std::int64_t>(model.width, 128);
-  if (const int kv_heads = model.attention.kv_heads; kv_heads > 2) {
-    model.attention.heads = 2 * (model.attention.heads / kv_heads);
-    model.attention.kv_heads = 2;
-  }
-  if (const int groups = model.mamba.groups; groups > 2) {
-    model.mamba.heads = 2 * (model.mamba.heads / groups);
-    model.mamba.groups = 2;
-  }
-  const layers::ModelConfig::Mamba anywhere;  // at a limit of time steps the slope jumps
-  model.mamba.dt_min = anywhere.dt_min;
-  model.mamba.dt_max = anywhere.dt_max;
-  model.mlp.ffn = std::min<std::int64_t>(model.mlp.ffn, 128);
-  layers::ModelConfig::Moe& moe = model.moe;
-  if (const int most = 2 * moe.topk * moe.groups; moe.experts > most) moe.experts = most;
-  moe.ffn = std::min<std::int64_t>(moe.ffn, 64);
-  moe.shared_ffn = std::min<std::int64_t>(moe.shared_ffn, 64);
-  moe.aux_coeff = moe.z_coeff = moe.bias_rate = 0;
-  moe.frozen_tokens = kTokens;
+  for (const layers::Kind* kind : layers::all_kinds())
+    if (kind->slim) kind->slim(model);
+  model.moe.frozen_tokens = kTokens;
   return model;
 }
 

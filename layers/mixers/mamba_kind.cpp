@@ -1,6 +1,7 @@
-// Rows of [model] about Mamba-2.
+// The kind of layer Mamba-2: its keys, its row.
 #include "inputs/data/run_section.hpp"
 #include "inputs/deck/check.hpp"
+#include "layers/mixers/kinds.hpp"
 #include "layers/recording/config_section.hpp"
 
 namespace stowage::inputs {
@@ -78,8 +79,11 @@ using inputs::Deck;
 using inputs::key;
 using inputs::TrainConfig;
 
-void check(const ModelConfig::Mamba& mamba, const Deck& deck) {
+namespace {
+
+void check_sizes(const ModelConfig& model, const Deck& deck) {
   using Mamba = ModelConfig::Mamba;
+  const Mamba& mamba = model.mamba;
   constexpr double kMostInner = 1 << 24;  // columns: layers hold them as an int
   const std::string_view batch = key(&TrainConfig::micro_batch_size);
   const std::string_view length = key(&TrainConfig::seq_length);
@@ -97,5 +101,49 @@ void check(const ModelConfig::Mamba& mamba, const Deck& deck) {
   check_product(deck, "elements of inner activations", {batch, length, heads, width});
   check_product(deck, "elements of the states", {batch, heads, width, state});
 }
+
+StepFlops flops(const ModelConfig& model, const StepWork& work) {
+  constexpr double kChunk = 128;
+  const double width = static_cast<double>(model.width);
+  const double heads = model.mamba.heads, head_dim = model.mamba.head_dim;
+  const double state = model.mamba.state, groups = model.mamba.groups;
+  const auto projections = [&](double inner) {
+    return 2 * width * (2 * inner + 2 * groups * state + heads) + 2 * inner * width;
+  };
+  const double inner = heads * head_dim;
+  const double scan =
+      heads * (kChunk * head_dim + 4 * state * head_dim) + 2 * groups * kChunk * state;
+  const double conv = 2 * model.mamba.conv_width * (inner + 2 * groups * state);
+  return {work.tokens * (projections(inner) + scan + conv),
+          work.tokens * (projections(2 * width) + 7 * 2 * width * state)};
+}
+
+void slim(ModelConfig& model) {
+  ModelConfig::Mamba& mamba = model.mamba;
+  if (mamba.groups > 2) {
+    mamba.heads = 2 * (mamba.heads / mamba.groups);
+    mamba.groups = 2;
+  }
+  const ModelConfig::Mamba anywhere;  // at a limit of time steps the slope jumps
+  mamba.dt_min = anywhere.dt_min;
+  mamba.dt_max = anywhere.dt_max;
+}
+
+constexpr inputs::Module kModules[] = {
+    {"mamba_conv", "in_proj output z, xBC, dt", "normed input"},
+    {"mamba_ssm", "conv output xBC, scan output y", "in_proj output"},
+    {"mamba_out_proj", "gated-norm output", "y, z"}};
+
+}  // namespace
+
+constinit const Kind kinds::mamba = {
+    {.letter = 'M',
+     .name = "Mamba-2",
+     .scope = "mamba",
+     .recurrent = true,
+     .norm_module = "mamba_norm",
+     .input_module = "mamba_in_proj",
+     .modules = kModules},
+    {.flops = flops, .rows = append_rows<&ModelConfig::mamba>, .check = check_sizes, .slim = slim}};
 
 }  // namespace stowage::layers

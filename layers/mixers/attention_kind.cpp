@@ -1,6 +1,7 @@
-// Rows of [model] about attention.
+// The kind of layer attention: its keys, its row.
 #include "inputs/data/run_section.hpp"
 #include "inputs/deck/check.hpp"
+#include "layers/mixers/kinds.hpp"
 #include "layers/recording/config_section.hpp"
 
 namespace stowage::inputs {
@@ -92,8 +93,11 @@ using inputs::Deck;
 using inputs::key;
 using inputs::TrainConfig;
 
-void check(const ModelConfig::Attention& attention, const Deck& deck) {
+namespace {
+
+void check_sizes(const ModelConfig& model, const Deck& deck) {
   using Attention = ModelConfig::Attention;
+  const Attention& attention = model.attention;
   using kernels::RopeFrequencies;
   constexpr double kMostInner = 1 << 24;  // columns: layers hold them as an int
   const std::string_view heads = key(&Attention::heads), width = key(&Attention::head_dim);
@@ -108,5 +112,39 @@ void check(const ModelConfig::Attention& attention, const Deck& deck) {
   check_product(deck, "elements of queries",
                 {key(&TrainConfig::micro_batch_size), key(&TrainConfig::seq_length), heads, width});
 }
+
+StepFlops flops(const ModelConfig& model, const StepWork& work) {
+  const double width = static_cast<double>(model.width);
+  const double heads = model.attention.heads, kv_heads = model.attention.kv_heads;
+  const double head_dim = model.attention.head_dim;
+  const double products = 2 * work.tokens * width * head_dim * (2 * heads + 2 * kv_heads);
+  // Megatron counts the square of each length: the causal half cancels the two of multiply-add.
+  const double squares = 2 * work.pairs - work.tokens;
+  return {products + 4 * heads * work.pairs * head_dim, products + 2 * squares * heads * head_dim};
+}
+
+void slim(ModelConfig& model) {
+  ModelConfig::Attention& attention = model.attention;
+  if (attention.kv_heads <= 2) return;
+  attention.heads = 2 * (attention.heads / attention.kv_heads);
+  attention.kv_heads = 2;
+}
+
+constexpr inputs::Module kModules[] = {
+    {"core_attn", "q, k, v (n, (H+2K)P), LSE (n, H)", "normed input"},
+    {"attn_proj", "attention output (n, H*P)", "q, k, v"}};
+
+}  // namespace
+
+constinit const Kind kinds::attention = {{.letter = '*',
+                                          .name = "attention",
+                                          .scope = "attn",
+                                          .norm_module = "attn_norm",
+                                          .input_module = "qkv_linear",
+                                          .modules = kModules},
+                                         {.flops = flops,
+                                          .rows = append_rows<&ModelConfig::attention>,
+                                          .check = check_sizes,
+                                          .slim = slim}};
 
 }  // namespace stowage::layers

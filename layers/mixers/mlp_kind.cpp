@@ -1,5 +1,9 @@
-// Rows of [model] about the dense MLP.
+// The kind of layer dense MLP: its keys, its row.
+#include <algorithm>
+
 #include "inputs/deck/check.hpp"
+#include "layers/mixers/feed_forward.hpp"
+#include "layers/mixers/kinds.hpp"
 #include "layers/recording/config_section.hpp"
 
 namespace stowage::inputs {
@@ -32,9 +36,32 @@ namespace stowage::layers {
 using inputs::Deck;
 using inputs::key;
 
-void check(const ModelConfig::Mlp&, const Deck& deck) {
+namespace {
+
+void check_sizes(const ModelConfig&, const Deck& deck) {
   check_product(deck, "elements of a weight",
                 {key(&ModelConfig::width), key(&ModelConfig::Mlp::ffn)});
 }
+
+StepFlops flops(const ModelConfig& model, const StepWork& work) {
+  const double products = work.tokens * mlp_row_flops(model, model.mlp.ffn);
+  return {products, products};
+}
+
+void slim(ModelConfig& model) { model.mlp.ffn = std::min<std::int64_t>(model.mlp.ffn, 128); }
+
+constexpr inputs::Module kModules[] = {
+    {"mlp_act", "fc1 output before the activation (n, F)", "normed input"}};
+
+}  // namespace
+
+constinit const Kind kinds::mlp = {
+    {.letter = '-',
+     .name = "dense MLP",
+     .scope = "mlp",
+     .norm_module = "mlp_norm",
+     .input_module = "mlp_fc1",
+     .modules = kModules},
+    {.flops = flops, .rows = append_rows<&ModelConfig::mlp>, .check = check_sizes, .slim = slim}};
 
 }  // namespace stowage::layers

@@ -1,6 +1,10 @@
-// Rows of [model] about the mixture of experts.
+// The kind of layer mixture of experts: its keys, its row.
+#include <algorithm>
+
 #include "inputs/data/run_section.hpp"
 #include "inputs/deck/check.hpp"
+#include "layers/mixers/feed_forward.hpp"
+#include "layers/mixers/kinds.hpp"
 #include "layers/recording/config_section.hpp"
 
 namespace stowage::inputs {
@@ -93,8 +97,11 @@ using inputs::Deck;
 using inputs::key;
 using inputs::TrainConfig;
 
-void check(const ModelConfig::Moe& moe, const Deck& deck) {
+namespace {
+
+void check_sizes(const ModelConfig& model, const Deck& deck) {
   using Moe = ModelConfig::Moe;
+  const Moe& moe = model.moe;
   check_at_most(deck, key(&Moe::topk), key(&Moe::experts));
   check_divides(deck, key(&Moe::groups), key(&Moe::experts));
   check_at_most(deck, key(&Moe::group_topk), key(&Moe::groups));
@@ -110,5 +117,41 @@ void check(const ModelConfig::Moe& moe, const Deck& deck) {
       {key(&TrainConfig::micro_batch_size), key(&TrainConfig::seq_length), key(&Moe::topk)},
       0x1p31 - 1);
 }
+
+StepFlops flops(const ModelConfig& model, const StepWork& work) {
+  const ModelConfig::Moe& moe = model.moe;
+  const double products = work.tokens * (moe.topk * mlp_row_flops(model, moe.ffn) +
+                                         mlp_row_flops(model, moe.shared_ffn));
+  return {products + 2 * work.tokens * static_cast<double>(model.width) * moe.experts, products};
+}
+
+void slim(ModelConfig& model) {
+  ModelConfig::Moe& moe = model.moe;
+  if (const int most = 2 * moe.topk * moe.groups; moe.experts > most) moe.experts = most;
+  moe.ffn = std::min<std::int64_t>(moe.ffn, 64);
+  moe.shared_ffn = std::min<std::int64_t>(moe.shared_ffn, 64);
+  moe.aux_coeff = moe.z_coeff = moe.bias_rate = 0;
+}
+
+constexpr std::string_view kGroup[] = {"expert_fc1", "moe_act"};
+constexpr inputs::Module kModules[] = {
+    {"shared_expert", "fc1 output before the activation (n, F)", "normed input"},
+    {"moe_act", "the same, routed rows (n*R, F), sorted by expert", "normed input"},
+    {.name = "group_mlp",
+     .tensors = "`expert_fc1` and `moe_act` of a layer, as one item",
+     .parts = kGroup}};
+
+}  // namespace
+
+constinit const Kind kinds::moe = {
+    {.letter = 'E',
+     .name = "mixture of experts",
+     .scope = "moe",
+     .inner_scope = "moe_router",
+     .experts = true,
+     .norm_module = "mlp_norm",
+     .input_module = "expert_fc1",
+     .modules = kModules},
+    {.flops = flops, .rows = append_rows<&ModelConfig::moe>, .check = check_sizes, .slim = slim}};
 
 }  // namespace stowage::layers

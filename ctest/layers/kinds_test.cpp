@@ -1,0 +1,114 @@
+// What the row of a kind of layer says is what its mixer does, for every kind that this program
+// has: one of them is its own (toy_mixer.cpp).
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <set>
+
+#include "execution/error.hpp"
+#include "inputs/data/run_data.hpp"
+#include "layers/recording/kind.hpp"
+#include "run/judge/gradient_slice.hpp"
+#include "tiny_model.hpp"
+
+namespace stowage::ctest {
+namespace {
+
+using Names = std::set<std::string, std::less<>>;
+
+inputs::Deck deck_of(const std::string& pattern, std::vector<std::string> overrides = {}) {
+  overrides.insert(overrides.end(), {"data.source=synthetic", "model.pattern=\"" + pattern + "\""});
+  return inputs::Deck::parse("", "kinds.toml", overrides);
+}
+
+TEST(kinds, a_test_has_one_of_its_own) {
+  EXPECT_EQ(every_kind(), "M*-EA");
+  EXPECT_EQ(inputs::recurrent_layers("*A|M"), "Mamba-2 and moving average");
+  EXPECT_EQ(inputs::recurrent_layers("*-E"), "");
+}
+
+TEST(kinds, layers_save_what_their_modules_name_in_their_scopes) {
+  for (const layers::Kind* kind : layers::all_kinds()) {
+    const forecast::TrainerPlan plan(
+        tiny_options(std::string(1, kind->letter), execution::Dtype::fp32));
+    const execution::Program& program = plan.training().front()->recorded.program;
+    Names named{std::string(kind->norm_module), std::string(kind->input_module)}, saved, scopes;
+    for (const inputs::Module& module : kind->modules)
+      if (module.parts.empty()) named.emplace(module.name);
+    for (const execution::TensorInfo& info : program.tensors())
+      if (!info.module.empty()) saved.insert(info.module);
+    EXPECT_EQ(saved, named) << kind->name;
+    for (const execution::Scope& scope : program.scopes()) scopes.insert(scope.kind);
+    EXPECT_TRUE(scopes.contains(kind->scope)) << kind->name;
+    EXPECT_TRUE(kind->inner_scope.empty() || scopes.contains(kind->inner_scope)) << kind->name;
+  }
+}
+
+TEST(kinds, a_name_of_several_names_others) {
+  for (const inputs::Module& module : inputs::saved_modules())
+    for (const std::string_view part : module.parts) {
+      const std::vector<std::string> all = module_names();
+      EXPECT_NE(std::ranges::find(all, part), all.end()) << module.name;
+    }
+}
+
+TEST(kinds, finite_differences_agree_with_the_slim_form_of_each) {
+  for (const std::string& pattern : kind_patterns()) {
+    const auto backend = execution::make_host_backend();
+    run::GradientSlice slice(deck_of(pattern), *backend, execution::Dtype::fp64);
+    slice.backward();
+    const auto found = slice.compare();
+    EXPECT_LE(found.error, 1) << pattern << ": " << found.parameter;
+    EXPECT_GT(found.error, 0) << pattern;
+  }
+}
+
+TEST(kinds, no_state_goes_from_one_document_to_the_next) {
+  for (const layers::Kind* kind : layers::all_kinds()) {
+    const auto refusal = [&](const char* packing) -> std::string {
+      try {
+        (void)inputs::open_data(
+            deck_of(std::string(1, kind->letter), {packing, "data.synthetic_document_length=100"}));
+      } catch (const execution::Error& error) {
+        return error.what();
+      }
+      return "";
+    };
+    EXPECT_EQ(refusal("data.packing=documents"), "") << kind->name;
+    const std::string none = refusal("data.packing=none");
+    EXPECT_EQ(none.find(fmt::format("state of the {} layers", kind->name)) != std::string::npos,
+              kind->recurrent)
+        << kind->name << ": " << none;
+  }
+}
+
+/// The table of docs/memory.md; names with the same text share a line.
+std::string page_of_modules() {
+  std::string page, names;
+  const std::vector<inputs::Module> all = inputs::saved_modules();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const inputs::Module& one = all[i];
+    if (one.name.starts_with("average")) continue;  // this test's own
+    names += fmt::format("{}`{}`", names.empty() ? "" : ", ", one.name);
+    const auto next = std::find_if(all.begin() + static_cast<std::ptrdiff_t>(i) + 1, all.end(),
+                                   [](const auto& m) { return !m.name.starts_with("average"); });
+    if (next != all.end() && next->tensors == one.tensors && next->again_from == one.again_from)
+      continue;
+    std::string from(one.again_from);
+    if (one.name.ends_with("_norm")) from = "never: all else starts here";
+    page += fmt::format("| {} | {} |{}{} |\n", names, one.tensors, from.empty() ? "" : " ", from);
+    names.clear();
+  }
+  return page;
+}
+
+TEST(kinds, the_page_of_module_names_has_them_all) {
+  std::ifstream file(STOWAGE_SOURCE "/docs/memory.md");
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_NE(page.find("| --- | --- | --- |\n" + page_of_modules()), std::string::npos)
+      << page_of_modules();
+}
+
+}  // namespace
+}  // namespace stowage::ctest
