@@ -25,12 +25,8 @@ bool integers(const execution::TensorInfo& info) {
 /// The parameter that a persistent tensor belongs to, or none.
 const layers::Parameter* parameter_of(const std::vector<layers::Parameter>& all,
                                       const std::string& tensor) {
-  for (const layers::Parameter& p : all)
-    for (const std::string& name :
-         {p.name, layers::gradient_name(p.name), layers::master_name(p.name),
-          layers::first_moment_name(p.name), layers::second_moment_name(p.name)})
-      if (name == tensor) return &p;
-  return nullptr;
+  const auto found = std::ranges::find(all, layers::parameter_of(tensor), &layers::Parameter::name);
+  return found == all.end() ? nullptr : &*found;
 }
 
 /// By name: a number of doubles as they lie in memory.

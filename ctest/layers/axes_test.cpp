@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "axes.hpp"
+#include "toy_optimizer.hpp"
 
 namespace stowage::ctest {
 namespace {
@@ -23,6 +24,21 @@ TEST(axes, every_kind_equals_one_rank) {
         axes.compare(options_of(pattern, Dtype::fp64), c);
         if (testing::Test::HasFailure()) return;
       }
+}
+
+// Of shards, too, whatever states an optimizer has.
+TEST(axes, another_optimizer_equals_one_rank) {
+  const Axes axes;
+  for (Case c : axes.grids())
+    for (const bool zero : {false, true}) {
+      c.zero = zero;
+      c.microbatches = 2;
+      forecast::TrainerOptions options = options_of("M*-E", Dtype::fp64);
+      options.state.optimizer = &kDescent;
+      SCOPED_TRACE(text(c, "M*-E"));
+      axes.compare(options, c);
+      if (testing::Test::HasFailure()) return;
+    }
 }
 
 /// Grids with stages; of eight ranks also those with copies of a pipeline whose ranks share layers.

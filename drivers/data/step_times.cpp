@@ -55,8 +55,9 @@ class Predictor {
     layers::StepShape shape = planned.recorded.shape;
     shape.capacity = capacity;
     shape.pairs = std::llround(pairs);
-    const layers::TrainingProgram costed = layers::record_training(
-        run_.model(), shape, options.optimizer, run_.layout(), options.sharing);
+    const layers::TrainingProgram costed =
+        layers::record_training(run_.model(), shape, *options.state.optimizer, options.optimizer,
+                                run_.layout(), options.sharing);
     STOWAGE_ASSERT(costed.program.ops().size() == planned.recorded.program.ops().size(),
                    "lengths of documents change the ops of a step");
     const double waits_s = run_.step_s(planned) - planned.plan.time_s;

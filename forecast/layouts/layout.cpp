@@ -16,11 +16,18 @@ namespace {
 using layers::PassTimes;
 using parallel::Axis;
 
-/// Bytes that AdamW moves for an element: gradient, master and both moments read, all but the
-/// gradient written, and the weight; and the gradient once more for its norm.
-constexpr double kUpdateBytes = 4 * 4 + 3 * 4 + 2;
 constexpr double kNormBytes = 4;
-constexpr double kMasterBytes = 4, kMomentBytes = 2 * 4, kGradientBytes = 4;
+constexpr double kMasterBytes = 4, kGradientBytes = 4;
+
+double state_bytes(const layers::Optimizer& optimizer) {
+  return 4 * static_cast<double>(optimizer.states.size());
+}
+
+/// What the optimizer moves for an element: gradient, master and states read, all but the gradient
+/// written, and the weight.
+double update_bytes(const layers::Optimizer& optimizer) {
+  return kGradientBytes + 2 * (kMasterBytes + state_bytes(optimizer)) + 2;
+}
 
 parallel::GridShape without(parallel::GridShape shape, std::initializer_list<Axis> axes) {
   for (const Axis axis : axes) shape.extent[axis] = 1;
@@ -122,6 +129,7 @@ void LayoutEstimator::add_state(Estimate& estimate, const CandidateLayout& layou
       static_cast<double>(execution::size_bytes(inputs::read(deck_, &inputs::TrainConfig::dtype)));
   const auto bucket = static_cast<double>(inputs::read(deck_, &ParallelConfig::bucket_elements));
   const double master = weight < kGradientBytes ? kMasterBytes : 0;
+  const layers::Optimizer& optimizer = *layers::StateOptions{}.optimizer;
   double sums_s = 0, gathers_s = 0, tail_s = 0;
   for (const auto& [group, count] : elements) {
     const parallel::Group which = parallel::gradient_group(group);
@@ -142,8 +150,8 @@ void LayoutEstimator::add_state(Estimate& estimate, const CandidateLayout& layou
       tail_s += last_s("reduce_scatter", last * wire) + last_s("all_gather", last * weight);
     }
     estimate.persistent_bytes +=
-        count * (weight + kGradientBytes) + count / ranks * (master + kMomentBytes);
-    estimate.optimizer_s += count / ranks * (kUpdateBytes + kNormBytes) /
+        count * (weight + kGradientBytes) + count / ranks * (master + state_bytes(optimizer));
+    estimate.optimizer_s += count / ranks * (update_bytes(optimizer) + kNormBytes) /
                             (rates.device_bytes_per_s * rates.memory_efficiency);
   }
   const double forward_s = std::max(0.0, times.forward_s - exchange.forward_s);

@@ -28,12 +28,13 @@ int part_of(const std::string& parameter, const layers::Model& model) {
   return layer;
 }
 
-void add_state(PartMemory& memory, const layers::Model& model, bool zero,
-               const parallel::Ranks& holders) {
+void add_state(PartMemory& memory, const layers::Model& model, const layers::Optimizer& optimizer,
+               bool zero, const parallel::Ranks& holders) {
   const layers::Precision precision = model.precision();
   const auto weight = static_cast<double>(size_bytes(precision.storage));
   const auto accum = static_cast<double>(size_bytes(precision.accumulation()));
-  const double updated = (precision.has_master() ? 3 : 2) * accum;  // both moments, and the master
+  const double updated =
+      static_cast<double>(optimizer.states.size() + precision.has_master()) * accum;
   for (const layers::Parameter& p : model.parameters()) {
     const int ranks = zero ? holders.group(parallel::gradient_group(p.group)).size() : 1;
     const double bytes = static_cast<double>(p.elements()) * (weight + accum + updated / ranks);
@@ -66,10 +67,11 @@ PartBytes stage_bytes(const layers::Stage& stage, const PartMemory& memory) {
 }
 
 PartMemory count_bytes(const layers::Model& model, const execution::Program& microbatch,
-                       const offload::Policy& policy, bool zero, const parallel::Ranks& holders) {
+                       const offload::Policy& policy, const layers::Optimizer& optimizer, bool zero,
+                       const parallel::Ranks& holders) {
   const int layers = model.config().layers();
   PartMemory memory{{}, std::vector<PartBytes>(static_cast<std::size_t>(layers)), {}};
-  add_state(memory, model, zero, holders);
+  add_state(memory, model, optimizer, zero, holders);
   std::vector<char> is_saved_tensor(microbatch.tensors().size());
   for (const offload::SavedTensor& saved : offload::find_saved_tensors(microbatch))
     is_saved_tensor[saved.tensor.id] = 1;

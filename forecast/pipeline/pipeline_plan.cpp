@@ -76,11 +76,11 @@ DeviceRoom device_room(const PipelineInputs& options, const OneMicrobatch& micro
   const offload::Policy& policy = options.policy;
   if (policy.kind != offload::Policy::Kind::automatic || policy.device_budget_bytes <= 0) return {};
   const offload::Rates& rates = options.rates;
-  return {
-      static_cast<double>(policy.device_budget_bytes),
-      rates.duplex_slowdown() / std::min(rates.d2h_bytes_per_s, rates.h2d_bytes_per_s),
-      count_bytes(microbatch.model(), microbatch.program(), policy, options.zero, options.ranks),
-      {}};
+  return {static_cast<double>(policy.device_budget_bytes),
+          rates.duplex_slowdown() / std::min(rates.d2h_bytes_per_s, rates.h2d_bytes_per_s),
+          count_bytes(microbatch.model(), microbatch.program(), policy, *options.optimizer,
+                      options.zero, options.ranks),
+          {}};
 }
 
 double over_bytes(const DeviceRoom& room, layers::PipelineShape shape,

@@ -18,6 +18,7 @@ struct PipelineInputs {
   offload::Policy policy = {};
   bool zero = false;             ///< see Sharing
   double zero_bubble_bytes = 0;  ///< see Sharing
+  const layers::Optimizer* optimizer = &layers::kAdamw;
 };
 
 /// How a model is cut and its microbatches passed on, and what that is expected to take. Every rank

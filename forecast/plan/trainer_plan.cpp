@@ -69,7 +69,8 @@ PipelineInputs pipeline_inputs(const TrainerOptions& options) {
   PipelineInputs expected{
       options.model,          options.precision,        options.step,
       options.sharing.ranks,  options.sharing.schedule, options.planner.rates,
-      options.planner.policy, options.sharing.zero,     options.sharing.zero_bubble_bytes};
+      options.planner.policy, options.sharing.zero,     options.sharing.zero_bubble_bytes,
+      options.state.optimizer};
   expected.step.capacity = options.capacities.back();
   expected.step.capacity_factor = capacity_factors(options).front();
   return expected;
@@ -189,8 +190,8 @@ std::unique_ptr<TrainerPlan::Training> TrainerPlan::record(std::int64_t capacity
   shape.capacity = capacity;
   shape.capacity_factor = capacity_factor;
   auto training = std::make_unique<Training>();
-  training->recorded =
-      record_training(model_, shape, options_.optimizer, layout_, options_.sharing);
+  training->recorded = record_training(model_, shape, *options_.state.optimizer, options_.optimizer,
+                                       layout_, options_.sharing);
   return training;
 }
 

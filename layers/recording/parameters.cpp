@@ -105,8 +105,10 @@ std::vector<ShardRange> Parameter::shard_ranges() const {
 
 std::string gradient_name(const std::string& parameter) { return "gradient/" + parameter; }
 std::string master_name(const std::string& parameter) { return "master/" + parameter; }
-std::string first_moment_name(const std::string& parameter) { return "adam_m/" + parameter; }
-std::string second_moment_name(const std::string& parameter) { return "adam_v/" + parameter; }
+std::string state_name(std::string_view state, const std::string& parameter) {
+  return std::string(state) + "/" + parameter;
+}
+std::string parameter_of(const std::string& tensor) { return tensor.substr(tensor.find('/') + 1); }
 
 double normal_deviation(const Parameter& parameter, double std, int layers) {
   if (parameter.init == Init::normal) return std;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "execution/dtype.hpp"
@@ -69,11 +70,12 @@ struct Parameter {
   std::vector<ShardRange> shard_ranges() const;
 };
 
-/// Names under which a parameter's other tensors live.
+/// Names under which a parameter's other tensors live, which have its shape: "<what>/<parameter>".
 std::string gradient_name(const std::string& parameter);
 std::string master_name(const std::string& parameter);
-std::string first_moment_name(const std::string& parameter);
-std::string second_moment_name(const std::string& parameter);
+std::string state_name(std::string_view state, const std::string& parameter);
+/// The parameter that one of them, or it itself, belongs to; of other tensors no parameter's name.
+std::string parameter_of(const std::string& tensor);
 
 /// Types of a run: storage of weights and activations, and of all sums and states.
 struct Precision {

@@ -40,7 +40,7 @@ std::vector<Group> make_groups(const std::vector<Parameter>& parameters, std::in
 
 using Naming = std::function<std::string(const std::string&)>;
 
-void add_class(PersistentLayout& layout, const std::vector<Group>& groups, const char* what,
+void add_class(PersistentLayout& layout, const std::vector<Group>& groups, std::string_view what,
                Lifetime lifetime, Dtype dtype, const Sharing& sharing, const Naming& naming) {
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const std::string& group = groups[i].name;
@@ -73,14 +73,16 @@ PersistentLayout lay_out_state(const std::vector<Parameter>& parameters,
   const std::vector<Group> groups = make_groups(parameters, options.bucket_elements);
   const Dtype accum = precision.accumulation();
   PersistentLayout layout;
-  const auto add = [&](const char* what, Lifetime lifetime, Dtype dtype, const Naming& naming) {
+  const auto add = [&](std::string_view what, Lifetime lifetime, Dtype dtype,
+                       const Naming& naming) {
     add_class(layout, groups, what, lifetime, dtype, sharing, naming);
   };
   add("parameter", Lifetime::parameter, precision.storage, [](const auto& name) { return name; });
   add("gradient", Lifetime::gradient, accum, gradient_name);
   if (precision.has_master()) add("master", Lifetime::optimizer_state, accum, master_name);
-  add("adam_m", Lifetime::optimizer_state, accum, first_moment_name);
-  add("adam_v", Lifetime::optimizer_state, accum, second_moment_name);
+  for (const std::string_view state : options.optimizer->states)
+    add(state, Lifetime::optimizer_state, accum,
+        [&](const std::string& name) { return state_name(state, name); });
   for (const execution::TensorInfo& state : states) {
     layout.open_bucket(state.name, "", state.buffers[0].dtype);
     layout.add(state);

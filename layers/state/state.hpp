@@ -6,6 +6,7 @@
 #include "execution/device.hpp"
 #include "execution/persistent.hpp"
 #include "layers/recording/parameters.hpp"
+#include "layers/state/optimizer.hpp"
 #include "layers/state/sharing.hpp"
 
 namespace stowage::layers {
@@ -16,6 +17,7 @@ struct StateOptions {
   /// one starts earlier and a larger one uses a link better.
   std::int64_t bucket_elements = std::int64_t{4} << 20;
   bool running_norm = false;  ///< kRunningNorm is kept, by which spikes are told
+  const Optimizer* optimizer = &kAdamw;
 };
 
 /// Name of the count of steps that changed the parameters, (1) int64.
@@ -28,10 +30,10 @@ inline bool is_of_all_stages(const std::string& name) {
   return name == kGoodSteps || name == kRunningNorm;
 }
 
-/// Lays out parameters, gradients, fp32 masters (if any), both Adam moments, the states of layers
-/// and the step count. Buckets follow the order of `parameters` (backward order), those of one
-/// reduction group apart from those of another. Masters and moments are this rank's shards where
-/// ranks share them out.
+/// Lays out parameters, gradients, fp32 masters (if any), the optimizer's states, the states of
+/// layers and the step count. Buckets follow the order of `parameters` (backward order), those of
+/// one reduction group apart from those of another. Masters and the optimizer's states are this
+/// rank's shards where ranks share them out.
 execution::PersistentLayout lay_out_state(const std::vector<Parameter>& parameters,
                                           const std::vector<execution::TensorInfo>& states,
                                           Precision precision, const StateOptions& options,

@@ -13,15 +13,12 @@ Spoken::Spoken(const execution::PersistentLayout& layout, const Model& model,
                const Sharing& sharing)
     : layout_(layout), model_(model), sharing_(sharing) {
   for (const Parameter& p : model.parameters())
-    if (p.repeat.copy > 0)
-      for (const std::string& name : {p.name, gradient_name(p.name), master_name(p.name),
-                                      first_moment_name(p.name), second_moment_name(p.name)})
-        copies_[name] = p.repeated();
+    if (p.repeat.copy > 0) copies_[p.name] = p.repeated();
 }
 
 std::vector<Range> Spoken::of(const std::string& tensor) const {
   const Range all = held(tensor);
-  const auto found = copies_.find(tensor);
+  const auto found = copies_.find(parameter_of(tensor));
   const Range left_out = found == copies_.end() ? Range{all.end, all.end} : found->second;
   std::vector<Range> ranges;
   for (const Range& range : {Range{all.begin, std::min(all.end, left_out.begin)},

@@ -29,7 +29,7 @@ class Spoken {
   const execution::PersistentLayout& layout_;
   const Model& model_;
   const Sharing& sharing_;
-  /// By tensor: elements that another rank of the tensor group has, too, and speaks for.
+  /// By parameter: elements that another rank of the tensor group has, too, and speaks for.
   std::map<std::string, execution::Range> copies_;
 };
 

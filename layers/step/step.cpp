@@ -142,7 +142,7 @@ std::vector<Tensor> values_of(const TrainingProgram& step, const Model& model, R
 
 }  // namespace
 
-TrainingProgram record_training(const Model& model, const StepShape& shape,
+TrainingProgram record_training(const Model& model, const StepShape& shape, const Optimizer& rule,
                                 const OptimizerConfig& optimizer,
                                 const execution::PersistentLayout& layout, const Sharing& sharing) {
   TrainingProgram step;
@@ -183,7 +183,7 @@ TrainingProgram record_training(const Model& model, const StepShape& shape,
   std::vector<Tensor> values = values_of(step, model, recorder);
   const Tensor rows = step.expert_rows ? tell_rows(recorder, model, step) : Tensor{};
   if (rows) values.push_back(rows);
-  Update update(recorder, model, layout, sharing, std::move(values));
+  Update update(recorder, model, rule, layout, sharing, std::move(values));
   if (step.own_loss)
     recorder.compute("own_loss", {}, {read(step.loss), write(step.own_loss)},
                      [](execution::Queue& q, Views v) {
@@ -194,7 +194,7 @@ TrainingProgram record_training(const Model& model, const StepShape& shape,
   if (rows) judge_rows(recorder, step, rows);
   update.record_norm(step.grad_norm, step.step_ok);
   if (step.attempt) update.record_guard(optimizer.spikes, step);
-  update.record_adamw(optimizer, step);
+  update.record_update(optimizer, step);
   model.end_of_step(recorder, step.step_ok);
   program.finish();
   step.expert_bytes = expert_bytes(program, model.ranks().group(parallel::Group::experts));

@@ -7,11 +7,12 @@
 #include "kernels/optimizer/guard.hpp"
 #include "layers/model/model.hpp"
 #include "layers/schedule/passes.hpp"
+#include "layers/state/optimizer.hpp"
 #include "layers/state/sharing.hpp"
 
 namespace stowage::layers {
 
-/// AdamW and clipping (Loshchilov and Hutter, arXiv 1711.05101).
+/// Numbers of the optimizer, and clipping.
 struct OptimizerConfig {
   double beta1 = 0.9;
   double beta2 = 0.95;
@@ -63,8 +64,9 @@ struct TrainingProgram {
 };
 
 /// The step of this rank's stages of the model.
+/// @param rule by which parameters change
 /// @param layout, sharing the program refers to the layout, which outlives it; not to the sharing
-TrainingProgram record_training(const Model& model, const StepShape& shape,
+TrainingProgram record_training(const Model& model, const StepShape& shape, const Optimizer& rule,
                                 const OptimizerConfig& optimizer,
                                 const execution::PersistentLayout& layout, const Sharing& sharing);
 

@@ -11,9 +11,11 @@ namespace stowage::layers {
 using execution::Dtype;
 using execution::Range;
 
-Update::Update(Recorder& recorder, const Model& model, const execution::PersistentLayout& layout,
-               const Sharing& sharing, std::vector<Tensor> values)
+Update::Update(Recorder& recorder, const Model& model, const Optimizer& rule,
+               const execution::PersistentLayout& layout, const Sharing& sharing,
+               std::vector<Tensor> values)
     : recorder_(recorder),
+      rule_(rule),
       layout_(layout),
       sharing_(sharing),
       values_(std::move(values)),
@@ -22,8 +24,8 @@ Update::Update(Recorder& recorder, const Model& model, const execution::Persiste
   recorder_.set_prefix("optimizer");
   for (Parameter& parameter : model.whole_parameters()) {
     const std::int64_t blocks = kernels::norm_blocks(parameter.elements());
-    const std::string moment = first_moment_name(parameter.name);
-    const Range held = layout_.is_part(moment) ? layout_.held(moment) : Range{0, 0};
+    const std::string kept = state_name(rule_.states.front(), parameter.name);
+    const Range held = layout_.is_part(kept) ? layout_.held(kept) : Range{0, 0};
     if (held.begin < held.end) {
       const Range squared = this->squared(model, parameter, held);
       const Range copies = parameter.repeat.copy > 0 ? parameter.repeated() : Range{0, 0};
@@ -108,28 +110,22 @@ void Update::record_guard(const kernels::SpikeRule& rule, const TrainingProgram&
                      .running = has_running ? state(kRunningNorm) : Tensor{}});
 }
 
-void Update::record_adamw(const OptimizerConfig& optimizer, const TrainingProgram& step) {
+void Update::record_update(const OptimizerConfig& optimizer, const TrainingProgram& step) {
   const Tensor good_steps = state(kGoodSteps);
-  kernels::Adamw adamw{.pieces = {},
-                       .storage = recorder_.storage(),
-                       .has_master = has_master_,
-                       .clip = optimizer.clip,
-                       .options = {optimizer.beta1, optimizer.beta2, optimizer.epsilon}};
-  kernels::Adamw::Operands<Tensor> operands{.schedule = step.schedule,
-                                            .step = good_steps,
-                                            .norm = step.grad_norm,
-                                            .step_ok = step.step_ok,
-                                            .tensors = {}};
+  ParameterUpdate all{recorder_,      optimizer,    step.schedule, good_steps,
+                      step.grad_norm, step.step_ok, has_master_};
   for (const Piece& piece : pieces_) {
     const Parameter& p = piece.parameter;
-    adamw.pieces.push_back({piece.held.end - piece.held.begin, p.decay});
-    operands.tensors.push_back({.parameter = {recorder_.parameter(p), piece.held},
-                                .master = has_master_ ? state(master_name(p.name)) : Tensor{},
-                                .gradient = {recorder_.gradient(p), piece.held},
-                                .m = state(first_moment_name(p.name)),
-                                .v = state(second_moment_name(p.name))});
+    ParameterUpdate::One& one = all.parameters.emplace_back();
+    one.parameter = {recorder_.parameter(p), piece.held};
+    if (has_master_) one.master = state(master_name(p.name));
+    one.gradient = {recorder_.gradient(p), piece.held};
+    for (const std::string_view what : rule_.states)
+      one.states.push_back(state(state_name(what, p.name)));
+    one.elements = piece.held.end - piece.held.begin;
+    one.decay = p.decay;
   }
-  recorder_.compute("adamw", adamw, operands);
+  rule_.record(all);
   recorder_.compute("advance", kernels::Advance{}, {.step = good_steps, .step_ok = step.step_ok});
 }
 

@@ -7,13 +7,33 @@
 
 namespace stowage::layers {
 
-/// The end of a training step: what ranks add up, the norm of all gradients, clipping and AdamW.
+/// What an optimizer's op is made of.
+struct ParameterUpdate {
+  /// The elements of a parameter that this rank updates, and their states.
+  struct One {
+    kernels::RowsOf<Tensor> parameter, gradient;
+    Tensor master;                    ///< none unless there are any
+    std::vector<Tensor> states = {};  ///< in the order of Optimizer::states
+    std::int64_t elements = 0;
+    bool decay = false;
+  };
+
+  Recorder& recorder;
+  const OptimizerConfig& config;
+  Tensor schedule, good_steps, grad_norm, step_ok;
+  bool has_master;
+  std::vector<One> parameters = {};
+};
+
+/// The end of a training step: what ranks add up, the norm of all gradients, clipping and the
+/// optimizer.
 class Update {
  public:
   /// @param recorder of the step, outside of microbatches  @param values of the step that ranks add
   /// up, all of the accumulation type
-  Update(Recorder& recorder, const Model& model, const execution::PersistentLayout& layout,
-         const Sharing& sharing, std::vector<Tensor> values);
+  Update(Recorder& recorder, const Model& model, const Optimizer& rule,
+         const execution::PersistentLayout& layout, const Sharing& sharing,
+         std::vector<Tensor> values);
 
   /// Sums of squares of the gradients that this rank answers for, block by block: every block of
   /// the model is one rank's, if ranks share them out.
@@ -25,9 +45,9 @@ class Update {
   void record_norm(Tensor grad_norm, Tensor step_ok);
   /// Clears step_ok of spikes, and of steps that were issued before the host knew of a bad one.
   void record_guard(const kernels::SpikeRule& rule, const TrainingProgram& step);
-  /// Clipping and AdamW on what this rank holds, and the count of good steps. Nothing is written
-  /// where step_ok is 0.
-  void record_adamw(const OptimizerConfig& optimizer, const TrainingProgram& step);
+  /// Clipping and the optimizer on what this rank holds, and the count of good steps. Nothing is
+  /// written where step_ok is 0.
+  void record_update(const OptimizerConfig& optimizer, const TrainingProgram& step);
 
  private:
   /// A parameter, the elements of it whose states are held, those of them whose squares this rank
@@ -45,6 +65,7 @@ class Update {
   Tensor state(const std::string& name) const;
 
   Recorder& recorder_;
+  const Optimizer& rule_;
   const execution::PersistentLayout& layout_;
   const Sharing& sharing_;
   std::vector<Tensor> values_;

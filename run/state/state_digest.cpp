@@ -23,15 +23,12 @@ using execution::Range;
 /// Two sums of 64 bits.
 constexpr std::size_t kSumsBytes = 2 * sizeof(std::uint64_t);
 
-/// Which elements of its whole each tensor of the parameters' shape is. Those that other ranks have
+/// By parameter: which elements of its whole each of its tensors is. Those that other ranks have
 /// too are ranges of their own: ranks that have them call them alike.
 std::map<std::string, std::vector<layers::ShardRange>> shard_ranges(const layers::Model& model) {
   std::map<std::string, std::vector<layers::ShardRange>> all;
   for (const layers::Parameter& parameter : model.parameters())
-    for (const std::string& name :
-         {parameter.name, layers::master_name(parameter.name),
-          layers::first_moment_name(parameter.name), layers::second_moment_name(parameter.name)})
-      all[name] = parameter.shard_ranges();
+    all[parameter.name] = parameter.shard_ranges();
   return all;
 }
 
@@ -105,7 +102,7 @@ StateDigest::StateDigest(execution::Device& device, const forecast::TrainerPlan&
     for (const std::string& name : bucket.tensors) {
       if (plan.layout().whole(name).lifetime == Lifetime::gradient) continue;
       const Range range = up_to_date(plan, bucket, name);
-      const auto found = cut.find(name);
+      const auto found = cut.find(layers::parameter_of(name));
       if (found == cut.end())
         hold(bucket, name, {{0, range.end}, {}}, range);
       else

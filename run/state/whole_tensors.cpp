@@ -33,15 +33,18 @@ WholeTensors::WholeTensors(Trainer& trainer, const parallel::Communicator& world
   const forecast::TrainerPlan& plan = trainer_.plan();
   all_stages_ = layers::lay_out_state(plan.model().whole_parameters(), plan.model().whole_states(),
                                       plan.options().precision, plan.options().state);
-  for (const layers::Parameter& p : plan.model().whole_parameters())
-    for (const std::string& name :
-         {p.name, layers::gradient_name(p.name), layers::master_name(p.name),
-          layers::first_moment_name(p.name), layers::second_moment_name(p.name)}) {
-      if (!all_stages_.is_part(name)) continue;
-      Whole whole{all_stages_.whole(name), p.index()};
-      whole.info.buffers.front().shape = p.shape;
-      wholes_.emplace(name, std::move(whole));
-    }
+  std::map<std::string, layers::Parameter> parameters;
+  for (layers::Parameter& p : plan.model().whole_parameters()) {
+    std::string name = p.name;
+    parameters.emplace(std::move(name), std::move(p));
+  }
+  for (const std::string& name : names()) {
+    const auto of = parameters.find(layers::parameter_of(name));
+    if (of == parameters.end()) continue;
+    Whole whole{all_stages_.whole(name), of->second.index()};
+    whole.info.buffers.front().shape = of->second.shape;
+    wholes_.emplace(name, std::move(whole));
+  }
 }
 
 const execution::PersistentLayout& WholeTensors::layout() const { return trainer_.plan().layout(); }

@@ -1,0 +1,37 @@
+#include "kernels/optimizer/adamw.hpp"
+
+#include "layers/step/update.hpp"
+
+namespace stowage::layers {
+namespace {
+
+constexpr std::string_view kStates[] = {"adam_m", "adam_v"};
+
+void record(const ParameterUpdate& update) {
+  const OptimizerConfig& config = update.config;
+  kernels::Adamw adamw{.pieces = {},
+                       .storage = update.recorder.storage(),
+                       .has_master = update.has_master,
+                       .clip = config.clip,
+                       .options = {config.beta1, config.beta2, config.epsilon}};
+  kernels::Adamw::Operands<Tensor> operands{.schedule = update.schedule,
+                                            .step = update.good_steps,
+                                            .norm = update.grad_norm,
+                                            .step_ok = update.step_ok,
+                                            .tensors = {}};
+  for (const ParameterUpdate::One& one : update.parameters) {
+    adamw.pieces.push_back({one.elements, one.decay});
+    operands.tensors.push_back({.parameter = one.parameter,
+                                .master = one.master,
+                                .gradient = one.gradient,
+                                .m = one.states[0],
+                                .v = one.states[1]});
+  }
+  update.recorder.compute(kAdamw.name, adamw, operands);
+}
+
+}  // namespace
+
+constinit const Optimizer kAdamw = {.name = "adamw", .states = kStates, .record = record};
+
+}  // namespace stowage::layers
