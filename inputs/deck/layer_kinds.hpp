@@ -22,11 +22,12 @@ struct LayerKind {
   std::string_view name;              ///< in messages and help
   std::string_view scope;             ///< of its ops, which graphs can be made of
   std::string_view inner_scope = {};  ///< of a part of them; empty: none
-  bool recurrent =
-      false;  ///< carries a state from each token to the next, also past a document's end
-  bool experts = false;           ///< has experts, which ranks of the axes tensor and expert share
-  std::string_view norm_module;   ///< of the saved layer input
-  std::string_view input_module;  ///< of the saved normed input
+  /// Carries a state from each token to the next, also past a document's end.
+  bool recurrent = false;
+  /// Has experts, which ranks of the axes tensor and expert share.
+  bool experts = false;
+  std::string_view norm_module;     ///< of the saved layer input
+  std::string_view input_module;    ///< of the saved normed input
   std::span<const Module> modules;  ///< of what its mixer saves
 
   bool in(std::string_view pattern) const { return pattern.find(letter) != pattern.npos; }
