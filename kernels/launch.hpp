@@ -69,6 +69,17 @@ void bind(std::string_view op, const Spec& spec, const RowsOf<execution::View>& 
 
 }  // namespace detail
 
+/// The addresses of the operands of an operator whose storage type is S.
+/// @throws Error if one is not of the type that Operands<T> says
+template <class S, Operator Op>
+OperandsOf<Op, Pointers<S>> addresses(const Op& op, const OperandsOf<Op, execution::View>& views) {
+  OperandsOf<Op, Pointers<S>> all = {};
+  op.each([](const Spec& spec, const auto& view,
+             auto& pointer) { detail::bind(Op::kName, spec, view, pointer); },
+          views, all);
+  return all;
+}
+
 /// Checks the operands of an operator and runs `op.reference<S>(pointers)` on the host,
 /// `op.launch<S>(pointers, stream)` on a GPU. S is the type of `op.storage`.
 /// @throws Error as launch_on_gpu, or if an operand is not what its spec says
@@ -76,10 +87,7 @@ template <Operator Op>
 void run(execution::Queue& queue, const Op& op, const OperandsOf<Op, execution::View>& views) {
   check(op, views);
   execution::with_storage_type(op.storage, [&]<class S>() {
-    OperandsOf<Op, Pointers<S>> all = {};
-    op.each([](const Spec& spec, const auto& view,
-               auto& pointer) { detail::bind(Op::kName, spec, view, pointer); },
-            views, all);
+    const auto all = addresses<S>(op, views);
     run(
         queue, [op, all] { op.template reference<S>(all); },
         [&](void* stream) {
@@ -98,3 +106,12 @@ void run(execution::Queue& queue, const Op& op, const OperandsOf<Op, execution::
   void Op::run(execution::Queue& queue, const Operands<execution::View>& views) const { \
     kernels::run(queue, *this, views);                                                  \
   }
+
+/// The launches of an operator that another one calls, behind their definition.
+#if STOWAGE_HAVE_CUDA
+#define STOWAGE_LAUNCHES(Op)                                                       \
+  template int Op::launch(const Operands<Pointers<float>>& o, void* stream) const; \
+  template int Op::launch(const Operands<Pointers<execution::Bf16>>& o, void* stream) const;
+#else
+#define STOWAGE_LAUNCHES(Op)
+#endif

@@ -88,7 +88,9 @@ UseIndex add_use(std::vector<Use>& uses, const Spec& spec, Tensor tensor, Range 
 
 ColumnsOf<UseIndex> add_use(std::vector<Use>& uses, const Spec& spec,
                             const ColumnsOf<Tensor>& columns) {
-  return {add_use(uses, spec, columns.whole), columns.first, columns.count};
+  Spec whole = spec;
+  if (columns.beside && spec.access == Access::write) whole.access = Access::update;
+  return {add_use(uses, whole, columns.whole), columns.first, columns.count};
 }
 
 RowsOf<UseIndex> add_use(std::vector<Use>& uses, const Spec& spec, const RowsOf<Tensor>& rows) {

@@ -63,6 +63,7 @@ struct ColumnsOf {
   T whole = {};
   std::int64_t first = 0;
   std::int64_t count = 0;
+  bool beside = false;  ///< written beside columns that an earlier op wrote: the tensor is updated
 };
 
 /// Rows of an operand, used in place; the range that means all: all of them.

@@ -59,7 +59,7 @@ export STOWAGE_TEST_REPLAYS=1 OMP_NUM_THREADS=1
 tools=(racecheck memcheck synccheck initcheck)
 # What takes longest comes first.
 units=(attention ssd conv_scan grouped_linear grouped_mlp ssd_queue norm router optimizer permute
-  cross_entropy activation conv1d conv1d_queue elementwise embedding hopper linear rope)
+  cross_entropy activation conv1d elementwise embedding hopper linear rope)
 
 # options TOOL UNIT: what a run is limited to; nothing: it is left out.
 options() {

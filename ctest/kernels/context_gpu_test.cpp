@@ -1,8 +1,7 @@
 // What ranks that share a sequence compute on a GPU: a part of the queries, what a segment of a
 // scan leaves and what enters it, rows of the convolution, positions. Against the whole on the same
 // GPU, bit by bit where that holds, and against the host in fp64 on inputs as rounded to storage.
-#include "ctest/kernels/device_mirror.hpp"
-#include "ctest/kernels/operator_arrays.hpp"
+#include "ctest/kernels/operator_check.hpp"
 #include "ctest/kernels/packed.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/conv1d/conv1d.hpp"
@@ -274,23 +273,30 @@ TEST(context_gpu, segments_of_a_scan) {
 TEST(context_gpu, rows_of_the_convolution) {
   STOWAGE_NEED_GPU();
   Random random;
-  const std::int64_t n = 40, channels = 24, width = 29, cut = 17;
+  const std::int64_t n = 40, channels = 24, cut = 17;
   for (const Dtype storage : {Dtype::fp32, Dtype::bf16})
     for (const std::vector<std::int64_t>& lengths :
          {std::vector<std::int64_t>{40}, {17, 23}, {16, 24}, {15, 1, 24}}) {
       const Packed packed(lengths);
-      const Array x(storage, {cut, width}, rounded(random.normal(cut * width), storage));
-      const Array dx(storage, {cut, width}, rounded(random.normal(cut * width), storage));
-      const Array gradient(storage, {3, channels}, rounded(random.normal(3 * channels), storage));
-      const Array seq_idx = packed.seq_idx(), rows(storage, {3, channels});
-      const auto work = [&](Queue& queue, auto&& at) {
-        conv1d_halo_rows(queue, Columns{at(x), 2, channels}, at(seq_idx), cut, at(rows));
-        conv1d_halo_add(queue, at(gradient), at(seq_idx), cut, Columns{at(dx), 2, channels});
-      };
-      const std::vector<Array> actual = on_gpu(work, {rows, dx});
-      on_queue([&](Queue& q) { work(q, [](const Array& array) { return array.view(); }); });
-      EXPECT_EQ(actual[0].values(), rows.values());
-      EXPECT_EQ(actual[1].values(), dx.values());
+      const Conv1dHaloRows take{.tokens = cut,
+                                .channels = channels,
+                                .sequence_tokens = n,
+                                .border = cut,
+                                .storage = storage};
+      const Conv1dHaloAdd give{.tokens = cut,
+                               .channels = channels,
+                               .sequence_tokens = n,
+                               .border = cut,
+                               .storage = storage};
+      Arrays<Conv1dHaloRows> t = make_arrays(take, random);
+      Arrays<Conv1dHaloAdd> g = make_arrays(give, random);
+      t.seq_idx = g.seq_idx = packed.seq_idx();
+      const std::vector<Array> rows = on_gpu(take, t, {t.rows}),
+                               sums = on_gpu(give, g, {g.dx.whole});
+      run(take, t);
+      run(give, g);
+      EXPECT_EQ(rows[0].values(), t.rows.values());
+      EXPECT_EQ(sums[0].values(), g.dx.whole.values());
       ASSERT_EQ(packed.tokens, n);
     }
 }

@@ -5,8 +5,8 @@
 
 #include <cmath>
 
+#include "ctest/kernels/operator_arrays.hpp"
 #include "ctest/kernels/packed.hpp"
-#include "ctest/kernels/support.hpp"
 #include "execution/error.hpp"
 
 namespace stowage::kernels::test {
@@ -16,6 +16,16 @@ struct Case {
   std::int64_t channels;
   Packed packed;
   std::int64_t width = 4;
+
+  template <class Op>
+  Op op(Dtype storage) const {
+    Op op{};
+    op.tokens = packed.tokens;
+    op.channels = channels;
+    op.width = width;
+    op.storage = storage;
+    return op;
+  }
 };
 
 std::vector<Case> cases() {
@@ -36,6 +46,18 @@ struct Inputs {
         dy(rounded(random.normal(c.packed.tokens * c.channels), storage)) {}
   Values x, w, b, dy;
 };
+
+// Of either direction, with what both read.
+template <class Op>
+Arrays<Op> arrays(const Op& op, const Case& c, const Inputs& in) {
+  Random unused;
+  const Arrays<Op> o = make_arrays(op, unused);
+  set(o.x, in.x);
+  set(o.w, in.w);
+  set(o.b, in.b);
+  set(o.seq_idx, {c.packed.document.begin(), c.packed.document.end()});
+  return o;
+}
 
 // The formula of the contract, term by term.
 Values plain_forward(const Case& c, const Values& x, const Values& w, const Values& b) {
@@ -77,11 +99,9 @@ Values terms(const Case& c, const Inputs& in) {
 }
 
 Values forward(const Case& c, Dtype storage, const Inputs& in) {
-  const Array x = embedded(storage, c.packed.tokens, c.channels, 3, in.x);
-  const Array w(storage, {c.channels, c.width}, in.w), b(storage, {c.channels}, in.b);
-  const Array y(storage, {c.packed.tokens, c.channels}), seq_idx = c.packed.seq_idx();
-  on_queue([&](Queue& q) { conv1d_silu_forward(q, x.columns(3, c.channels), w, b, seq_idx, y); });
-  return y.values();
+  const Arrays<Conv1dForward> o = arrays(c.op<Conv1dForward>(storage), c, in);
+  run(c.op<Conv1dForward>(storage), o);
+  return o.y.values();
 }
 
 struct Gradients {
@@ -90,34 +110,20 @@ struct Gradients {
 
 // Runs twice, storing and then adding: the second run must double dw and db and leave dx.
 Gradients backward(const Case& c, Dtype storage, const Inputs& in) {
-  const std::int64_t n = c.packed.tokens;
-  const Dtype sums = execution::accumulation(storage);
-  const Array x = embedded(storage, n, c.channels, 1, in.x);
-  const Array w(storage, {c.channels, c.width}, in.w), b(storage, {c.channels}, in.b);
-  const Array dy(storage, {n, c.channels}, in.dy), dx(storage, {n, c.channels + 5});
-  const Array dw(sums, {c.channels, c.width}), db(sums, {c.channels}), seq_idx = c.packed.seq_idx();
-  const auto run = [&](bool accumulate) {
-    const Array room = workspace(conv1d_silu_backward_workspace_bytes(n, c.channels, storage));
-    on_queue([&](Queue& q) {
-      conv1d_silu_backward(q,
-                           {.dy = dy,
-                            .x = x.columns(1, c.channels),
-                            .w = w,
-                            .b = b,
-                            .seq_idx = seq_idx,
-                            .dx = dx.columns(2, c.channels),
-                            .dw = dw,
-                            .db = db,
-                            .workspace = room},
-                           accumulate);
-    });
-    return Gradients{columns_of(dx, 2, c.channels), dw.values(), db.values()};
+  Conv1dBackward op = c.op<Conv1dBackward>(storage);
+  const Arrays<Conv1dBackward> o = arrays(op, c, in);
+  set(o.dy, in.dy);
+  const auto results = [&](bool accumulate) {
+    op.accumulate = accumulate;
+    run(op, o);
+    return Gradients{stored(o.dx), o.dw.values(), o.db.values()};
   };
-  const Gradients stored = run(false), added = run(true);
-  EXPECT_EQ(added.dx, stored.dx);
-  EXPECT_LT(relative_error(added.dw, doubled(stored.dw)), 4 * execution::epsilon(sums));
-  EXPECT_LT(relative_error(added.db, doubled(stored.db)), 4 * execution::epsilon(sums));
-  return stored;
+  const Gradients first = results(false), added = results(true);
+  const double twice = 4 * execution::epsilon(execution::accumulation(storage));
+  EXPECT_EQ(added.dx, first.dx);
+  EXPECT_LT(relative_error(added.dw, doubled(first.dw)), twice);
+  EXPECT_LT(relative_error(added.db, doubled(first.db)), twice);
+  return first;
 }
 
 TEST(conv1d, forward_is_the_formula) {
@@ -180,6 +186,16 @@ TEST(conv1d, documents_are_apart) {
           << "token " << t;
 }
 
+// An exchange of the rows before `cut`, of segments of `cut` tokens.
+template <class Op>
+Op border(std::int64_t cut, std::int64_t channels, std::int64_t tokens, Dtype storage) {
+  return {.tokens = cut,
+          .channels = channels,
+          .sequence_tokens = tokens,
+          .border = cut,
+          .storage = storage};
+}
+
 // A sequence in two segments: the second is handed three rows of the first, whose gradient gets
 // the second's share, and together they are the whole, wherever it is cut.
 void expect_halo(std::int64_t width) {
@@ -190,49 +206,42 @@ void expect_halo(std::int64_t width) {
   const Values expected = forward(whole, Dtype::fp64, in);
   const Gradients gradients = backward(whole, Dtype::fp64, in);
   const std::int64_t n = whole.packed.tokens, channels = whole.channels;
-  const Array w(Dtype::fp64, {channels, width}, in.w), b(Dtype::fp64, {channels}, in.b);
+  const Array all = whole.packed.seq_idx();
   for (const std::int64_t cut : {3, 5, 6, 7, 8, 9, 12, 19, 20, 21}) {
-    const auto rows = [&](const Values& values, std::int64_t begin, std::int64_t end) {
-      return Values(values.begin() + begin * channels, values.begin() + end * channels);
+    const auto part = [&](const Values& values, bool second) {
+      const auto middle = values.begin() + cut * channels;
+      return second ? Values(middle, values.end()) : Values(values.begin(), middle);
     };
-    const Array all = whole.packed.seq_idx(), halo(Dtype::fp64, {3, channels});
-    const Array dhalo(Dtype::fp64, {3, channels});
-    const Array first_x(Dtype::fp64, {cut, channels}, rows(in.x, 0, cut));
-    on_queue([&](Queue& q) { conv1d_halo_rows(q, first_x.columns(0, channels), all, cut, halo); });
+    const Conv1dHaloRows take = border<Conv1dHaloRows>(cut, channels, n, Dtype::fp64);
+    const Conv1dHaloAdd give = border<Conv1dHaloAdd>(cut, channels, n, Dtype::fp64);
+    const Array halo(Dtype::fp64, {3, channels}), dhalo(Dtype::fp64, {3, channels});
     Values y, dx, dw(at(width * channels));
     for (const bool second : {true, false}) {
-      const std::int64_t begin = second ? cut : 0, end = second ? n : cut;
-      const std::int64_t tokens = end - begin;
-      const auto array = [&](const Values& values) {
-        return Array(Dtype::fp64, {tokens, channels}, rows(values, begin, end));
-      };
-      const Array x = array(in.x), dy = array(in.dy), out(Dtype::fp64, {tokens, channels});
-      const Array dout(Dtype::fp64, {tokens, channels}), dsum(Dtype::fp64, {channels, width});
-      const Array db(Dtype::fp64, {channels});
-      const Array seq_idx =
-          int32_array({whole.packed.document.begin() + begin, whole.packed.document.begin() + end});
-      const Conv1dHalo ends = second ? Conv1dHalo{halo, dhalo} : Conv1dHalo{};
-      const Array room =
-          workspace(conv1d_silu_backward_workspace_bytes(tokens, channels, Dtype::fp64));
-      on_queue([&](Queue& q) {
-        conv1d_silu_forward(q, x.columns(0, channels), w, b, seq_idx, out, ends);
-        conv1d_silu_backward(q,
-                             {.dy = dy,
-                              .x = x.columns(0, channels),
-                              .w = w,
-                              .b = b,
-                              .seq_idx = seq_idx,
-                              .dx = dout.columns(0, channels),
-                              .dw = dsum,
-                              .db = db,
-                              .workspace = room},
-                             false, ends);
-        if (!second) conv1d_halo_add(q, dhalo, all, cut, dout.columns(0, channels));
-      });
-      const Values part = out.values(), dpart = dout.values();
-      y.insert(y.begin(), part.begin(), part.end());
-      dx.insert(dx.begin(), dpart.begin(), dpart.end());
-      const Values sums = dsum.values();
+      Case c = whole;
+      c.packed.tokens = second ? n - cut : cut;
+      const auto begin = whole.packed.document.begin() + (second ? cut : 0);
+      c.packed.document.assign(begin, begin + c.packed.tokens);
+      Inputs own = in;
+      own.x = part(in.x, second);
+      Conv1dForward forward = c.op<Conv1dForward>(Dtype::fp64);
+      Conv1dBackward backward = c.op<Conv1dBackward>(Dtype::fp64);
+      forward.halo = backward.halo = second;
+      Arrays<Conv1dForward> f = arrays(forward, c, own);
+      Arrays<Conv1dBackward> b = arrays(backward, c, own);
+      set(b.dy, part(in.dy, second));
+      if (second) {
+        const Array x(Dtype::fp64, {cut, channels}, part(in.x, false));
+        run(take, {.x = {x, 0, channels}, .seq_idx = all, .rows = halo});
+        f.halo = b.halo = halo;
+        b.dhalo = dhalo;
+      }
+      run(forward, f);
+      run(backward, b);
+      if (!second) run(give, {.gradient = dhalo, .seq_idx = all, .dx = b.dx});
+      const Values out = f.y.values(), dout = stored(b.dx);
+      y.insert(y.begin(), out.begin(), out.end());
+      dx.insert(dx.begin(), dout.begin(), dout.end());
+      const Values sums = b.dw.values();
       for (std::size_t i = 0; i < dw.size(); ++i) dw[i] += sums[i];
     }
     EXPECT_LT(relative_error(y, expected), 1e-14) << "cut at " << cut;
@@ -252,41 +261,35 @@ TEST(conv1d, rows_at_a_border_are_those_of_its_document) {
     for (const Packed& packed : {Packed({11}), Packed({7, 4}), Packed({5, 1, 1, 4}),
                                  Packed({1, 5, 1}, 4), Packed({4, 0, 2, 1, 4})})
       for (const std::int64_t channels : {1, 5})
-        for (std::int64_t border = 3; border < packed.tokens; ++border) {
-          const Values x = rounded(random.normal(border * channels), storage);
-          const Values dx = rounded(random.normal(border * channels), storage);
-          const Values gradient = rounded(random.normal(3 * channels), storage);
-          const Array from = embedded(storage, border, channels, 2, x);
-          const Array onto = embedded(storage, border, channels, 1, dx);
-          const Array all = packed.seq_idx(), rows(storage, {3, channels});
-          const Array share(storage, {3, channels}, gradient);
-          on_queue([&](Queue& q) {
-            conv1d_halo_rows(q, from.columns(2, channels), all, border, rows);
-            conv1d_halo_add(q, share, all, border, onto.columns(1, channels));
-          });
+        for (std::int64_t cut = 3; cut < packed.tokens; ++cut) {
+          const auto take = border<Conv1dHaloRows>(cut, channels, packed.tokens, storage);
+          const auto give = border<Conv1dHaloAdd>(cut, channels, packed.tokens, storage);
+          const Array all = packed.seq_idx();
+          Arrays<Conv1dHaloRows> t = make_arrays(take, random);
+          Arrays<Conv1dHaloAdd> g = make_arrays(give, random);
+          t.seq_idx = g.seq_idx = all;
+          const Values x = values(t.x), dx = values(g.dx), gradient = g.gradient.values();
+          run(take, t);
+          run(give, g);
           Values wanted(at(3 * channels), 0.0), sums = dx;
           for (std::int64_t i = 0; i < 3 * channels; ++i) {
-            const std::int64_t token = border - 3 + i / channels;
-            if (!packed.same(token, border)) continue;
+            const std::int64_t token = cut - 3 + i / channels;
+            if (!packed.same(token, cut)) continue;
             const std::size_t j = at(token * channels + i % channels);
             wanted[at(i)] = x[j];
             sums[j] = rounded({dx[j] + gradient[at(i)]}, storage)[0];
           }
-          EXPECT_EQ(rows.values(), wanted) << "border " << border;
-          const Values wide = onto.values();
-          for (std::int64_t i = 0; i < border * channels; ++i)
-            ASSERT_EQ(wide[at(i / channels * (channels + 3) + 1 + i % channels)], sums[at(i)])
-                << "border " << border;
+          EXPECT_EQ(t.rows.values(), wanted) << "border " << cut;
+          EXPECT_EQ(stored(g.dx), sums) << "border " << cut;
         }
 }
 
 TEST(conv1d, wrong_operands_are_named) {
-  const Array x(Dtype::fp32, {4, 6}), b(Dtype::fp32, {3});
-  const Array y(Dtype::fp32, {4, 3}), seq_idx = int32_array({0, 0, 0, 0});
+  Random random;
   for (const std::int64_t width : {1, 5}) {
-    const Array w(Dtype::fp32, {3, width});
+    const Conv1dForward op{.tokens = 4, .channels = 3, .width = width, .storage = Dtype::fp32};
     try {
-      on_queue([&](Queue& q) { conv1d_silu_forward(q, x.columns(0, 3), w, b, seq_idx, y); });
+      run(op, make_arrays(op, random));
       FAIL() << width << " taps were taken";
     } catch (const execution::Error& error) {
       EXPECT_NE(std::string(error.what()).find("conv1d_silu_forward: w"), std::string::npos)

@@ -121,7 +121,13 @@ void enqueue_separate(Queue& q, const ConvScanCase& c, const ConvScanProblem& p,
     const std::int64_t first[] = {0, c.inner(), c.inner() + c.shared()};
     return Columns{view, first[i], i == 0 ? c.inner() : c.shared()};
   };
-  conv1d_silu_forward(q, in.xbc, at(p.conv_weight), at(p.conv_bias), at(p.seq_idx), xbc);
+  Conv1dForward{.tokens = p.n, .channels = c.channels(), .width = c.taps, .storage = p.y.dtype()}
+      .run(q, {.x = in.xbc,
+               .w = at(p.conv_weight),
+               .b = at(p.conv_bias),
+               .seq_idx = at(p.seq_idx),
+               .y = xbc,
+               .halo = {}});
   const SsdInputOperands inputs{.x = part(xbc, 0),
                                 .dt = in.dt,
                                 .b = part(xbc, 1),
@@ -143,17 +149,22 @@ void enqueue_separate(Queue& q, const ConvScanCase& c, const ConvScanProblem& p,
                 .ddt_bias = at(p.ddt_bias),
                 .workspace = at(p.backward_room)},
                accumulate);
-  conv1d_silu_backward(q,
-                       {.dy = dxbc,
-                        .x = in.xbc,
-                        .w = at(p.conv_weight),
-                        .b = at(p.conv_bias),
-                        .seq_idx = at(p.seq_idx),
-                        .dx = out.xbc,
-                        .dw = at(p.dconv_weight),
-                        .db = at(p.dconv_bias),
-                        .workspace = at(p.backward_room)},
-                       accumulate);
+  Conv1dBackward{.tokens = p.n,
+                 .channels = c.channels(),
+                 .width = c.taps,
+                 .storage = p.y.dtype(),
+                 .accumulate = accumulate}
+      .run(q, {.dy = dxbc,
+               .x = in.xbc,
+               .w = at(p.conv_weight),
+               .b = at(p.conv_bias),
+               .seq_idx = at(p.seq_idx),
+               .dx = out.xbc,
+               .dw = at(p.dconv_weight),
+               .db = at(p.dconv_bias),
+               .workspace = at(p.backward_room),
+               .halo = {},
+               .dhalo = {}});
 }
 
 /// What both leave; z's columns of dzxbcdt and what fills its rows are no result.

@@ -27,6 +27,19 @@ inline Values values(const ColumnsOf<Array>& columns) {
   return some;
 }
 
+/// The same of columns that were stored; those around them must be as they were made.
+inline Values stored(const ColumnsOf<Array>& columns) {
+  const Values all = columns.whole.values();
+  const std::int64_t width = columns.whole.view().extent(1);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::int64_t j = static_cast<std::int64_t>(i) % width - columns.first;
+    if (j < 0 || j >= columns.count) {
+      EXPECT_EQ(all[i], 7) << "column " << j << " was written";
+    }
+  }
+  return values(columns);
+}
+
 inline void set(const Array& array, const Values& values) { Array(array).set(values); }
 inline void set(const ColumnsOf<Array>& columns, const Values& values) {
   Values all = columns.whole.values();

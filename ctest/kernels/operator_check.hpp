@@ -24,19 +24,16 @@ struct OperatorRun {
   void enqueue(Queue& queue, At& at) const {
     test::enqueue(queue, op, arrays, at);
   }
-  /// All that it stores or adds to; of columns the whole, so that a write beside them shows.
+  /// All that it stores or adds to.
   std::vector<Output> outputs() const {
     std::vector<Output> all;
-    const auto whole = [](const auto& one) -> const Array& {
-      if constexpr (requires { one.whole; })
-        return one.whole;
-      else
-        return one;
-    };
     op.each(
         [&](const Spec& spec, const auto& one) {
-          if (spec.present && !spec.workspace && spec.access != execution::Access::read)
-            all.push_back({spec.name, whole(one), tolerance(spec.name)});
+          if (!spec.present || spec.workspace || spec.access == execution::Access::read) return;
+          if constexpr (requires { one.whole; })
+            all.push_back({spec.name, one.whole, tolerance(spec.name), one.first, one.count});
+          else
+            all.push_back({spec.name, one, tolerance(spec.name)});
         },
         arrays);
     return all;

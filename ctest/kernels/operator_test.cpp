@@ -117,6 +117,17 @@ TEST(operator_declared, is_recorded_in_the_order_of_its_operands) {
   EXPECT_EQ(recorded(op, {.x = {x, 1, 2}, .factor = factor, .y = y}).cost.bytes, 2);
 }
 
+TEST(operator_declared, columns_beside_written_ones_update_their_tensor) {
+  const auto access = [](const Spec& spec, bool beside) {
+    std::vector<Use> uses;
+    add_use(uses, spec, ColumnsOf<Tensor>{Tensor{3}, 0, 2, beside});
+    return uses.at(0).access;
+  };
+  EXPECT_EQ(access(out("y", Dtype::fp32, {3, 2}), false), Access::write);
+  EXPECT_EQ(access(out("y", Dtype::fp32, {3, 2}), true), Access::update);
+  EXPECT_EQ(access(in("x", Dtype::fp32, {3, 2}), true), Access::read);
+}
+
 TEST(operator_declared, views_find_their_operands) {
   const Array x(Dtype::fp64, {1, 3}, Values{1, 2, 3}), y(Dtype::fp64, {1, 2});
   const Scale op{.rows = 1, .width = 2, .storage = Dtype::fp64};

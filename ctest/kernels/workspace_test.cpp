@@ -20,7 +20,9 @@ constexpr SsdShape kScan{.heads = 64, .head_dim = 64, .groups = 8, .state = 128}
 
 TEST(workspace, is_that_of_a_gpu_in_every_build) {
   if (machine().multiprocessors > 0 && !machine().wgmma()) GTEST_SKIP() << machine().no_wgmma();
-  EXPECT_EQ(conv1d_silu_backward_workspace_bytes(kTokens, 6144, Dtype::bf16), 31457280);
+  const Conv1dBackward conv{
+      .tokens = kTokens, .channels = 6144, .width = 4, .storage = Dtype::bf16, .accumulate = false};
+  EXPECT_EQ(conv.workspace_bytes(), 31457280);
   EXPECT_EQ(ssd_forward_workspace_bytes(kScan, kTokens, Dtype::bf16), 545259520);
   EXPECT_EQ(ssd_backward_workspace_bytes(kScan, kTokens, Dtype::bf16), 1082327040);
   EXPECT_EQ(ssd_forward_workspace_bytes(kScan, kTokens, Dtype::fp32), 1073872896);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "kernels/conv1d/conv1d_cuda_dispatch.hpp"
 #include "kernels/conv1d/conv1d_layout.hpp"
 #include "kernels/cost.hpp"
 #include "kernels/launch.hpp"
@@ -10,121 +9,100 @@
 
 namespace stowage::kernels {
 
-using execution::Accumulation;
 using execution::Cost;
 using execution::Dtype;
-using execution::Queue;
-using execution::View;
 
 namespace {
 
-/// The width of a filter (C, W), checked.
-std::int64_t width_of(const Operands& operands, const View& w, Dtype storage,
-                      std::int64_t channels) {
-  operands.rank(w, "w", 2);
-  const std::int64_t width = w.extent(1);
-  operands.require(width >= kConv1dMinWidth && width <= kConv1dMaxWidth,
-                   "w has neither 2, 3 nor 4 taps");
-  operands.check(w, "w", storage, {channels, width});
-  return width;
+std::string fault_of(std::int64_t width) {
+  const bool served = width >= kConv1dMinWidth && width <= kConv1dMaxWidth;
+  return served ? "" : "w has neither 2, 3 nor 4 taps";
 }
 
-void check_halo(const Operands& operands, const Conv1dHalo& halo, Dtype storage,
-                std::int64_t channels) {
-  operands.check_optional(halo.rows, "halo", storage, {kConv1dHalo, channels});
-  operands.check_optional(halo.gradient, "halo gradient", storage, {kConv1dHalo, channels});
+template <class Op>
+Conv1dCudaShape cuda_shape(const Op& op, std::int64_t x_stride, std::int64_t dx_stride) {
+  return {.tokens = op.tokens,
+          .channels = static_cast<int>(op.channels),
+          .width = static_cast<int>(op.width),
+          .x_stride = x_stride,
+          .y_stride = op.channels,
+          .dx_stride = dx_stride,
+          .bf16_parameters = op.storage == Dtype::bf16};
+}
+
+bool aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
+
+/// The vector kernels take bf16 with rows that they can load by 8 channels.
+bool by_vectors(const Conv1dCudaShape& shape, std::initializer_list<const void*> matrices) {
+  return shape.bf16_parameters && shape.tokens > 0 && shape.channels % 8 == 0 &&
+         shape.x_stride % 8 == 0 && shape.dx_stride % 8 == 0 &&
+         std::ranges::all_of(matrices, aligned);
 }
 
 }  // namespace
 
-void conv1d_silu_forward(Queue& queue, const Columns& x, const View& w, const View& b,
-                         const View& seq_idx, const View& y, const Conv1dHalo& halo) {
-  const Operands operands("conv1d_silu_forward");
-  const Dtype storage = operands.storage(y, "y");
-  operands.rank(y, "y", 2);
-  const std::int64_t n = y.extent(0), channels = y.extent(1);
-  operands.check(x, "x", storage, n, channels);
-  const std::int64_t width = width_of(operands, w, storage, channels);
-  operands.check(b, "b", storage, {channels});
-  operands.check(seq_idx, "seq_idx", Dtype::int32, {n});
-  check_halo(operands, halo, storage, channels);
-  const ColumnsAddress from(x);
-  const Address weight(w), bias(b), documents(seq_idx), to(y), before(halo.rows);
-  run(
-      queue, "conv1d_silu_forward", storage,
-      [=]<class S>() {
-        conv1d_silu_forward_ref(from.as<const S>(), weight.as<const S>(), bias.as<const S>(),
-                                documents.as<const std::int32_t>(), to.as<S>(),
-                                before.as<const S>(), width);
-      },
-      [&]<class S>(void* stream) {
-        return detail::conv1d_forward_cuda<S>(
-            from.as<const S>(), weight.as<const S>(), bias.as<const S>(),
-            documents.as<const std::int32_t>(), to.as<S>(), before.as<const S>(),
-            static_cast<int>(width), stream);
-      });
+template <class S>
+int Conv1dForward::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  const Conv1dCudaShape shape = cuda_shape(*this, o.x.stride, 0);
+  const Conv1dCudaForward args{
+      .x = o.x.data, .w = o.w, .b = o.b, .seq_idx = o.seq_idx, .halo = o.halo, .y = o.y};
+  const bool vectors = by_vectors(shape, {args.x, args.y, args.halo});
+  return (vectors ? conv1d::launch_forward : conv1d::launch_simple_forward)(
+      shape, args, static_cast<cudaStream_t>(stream));
 }
 
-void conv1d_silu_backward(Queue& queue, const Conv1dBackwardOperands& views, bool accumulate,
-                          const Conv1dHalo& halo) {
-  const Operands operands("conv1d_silu_backward");
-  const Dtype storage = operands.storage(views.dy, "dy");
-  operands.rank(views.dy, "dy", 2);
-  const std::int64_t n = views.dy.extent(0), channels = views.dy.extent(1);
-  operands.check(views.x, "x", storage, n, channels);
-  const std::int64_t width = width_of(operands, views.w, storage, channels);
-  operands.check(views.b, "b", storage, {channels});
-  operands.check(views.seq_idx, "seq_idx", Dtype::int32, {n});
-  check_halo(operands, halo, storage, channels);
-  operands.check(views.dx, "dx", storage, n, channels);
-  operands.check(views.dw, "dw", execution::accumulation(storage), {channels, width});
-  operands.check(views.db, "db", execution::accumulation(storage), {channels});
-  operands.workspace(views.workspace, conv1d_silu_backward_workspace_bytes(n, channels, storage));
-  const ColumnsAddress from(views.x), to(views.dx);
-  const Address upstream(views.dy), weight(views.w), bias(views.b), documents(views.seq_idx);
-  const Address dweight(views.dw), dbias(views.db), room(views.workspace);
-  const Address before(halo.rows), dbefore(halo.gradient);
-  run(
-      queue, "conv1d_silu_backward", storage,
-      [=]<class S>() {
-        using A = Accumulation<S>;
-        conv1d_silu_backward_ref(upstream.as<const S>(), from.as<const S>(), weight.as<const S>(),
-                                 bias.as<const S>(), documents.as<const std::int32_t>(), to.as<S>(),
-                                 dweight.as<A>(), dbias.as<A>(), room.as<A>(), accumulate,
-                                 before.as<const S>(), dbefore.as<S>(), width);
-      },
-      [&]<class S>(void* stream) {
-        return detail::conv1d_backward_cuda<S>(
-            {from.as<const S>(), upstream.as<const S>(), weight.as<const S>(), bias.as<const S>(),
-             documents.as<const std::int32_t>(), to.as<S>(), dweight.as<float>(), dbias.as<float>(),
-             room.as<void>(), accumulate, before.as<const S>(), dbefore.as<S>(),
-             static_cast<int>(width)},
-            stream);
-      });
-}
-
-std::size_t conv1d_silu_backward_workspace_bytes(std::int64_t tokens, std::int64_t channels,
-                                                 Dtype storage) {
-  const std::size_t host =
-      static_cast<std::size_t>(partial_count(tokens) * (kConv1dMaxWidth + 1) * channels) *
-      execution::size_bytes(execution::accumulation(storage));
-  return std::max(host, detail::conv1d_cuda_backward_bytes(tokens, channels, storage));
-}
+std::string Conv1dForward::fault() const { return fault_of(width); }
 
 // Flops: a multiply and an add for each tap, and about 5 for SiLU, 10 for its derivative.
-Cost conv1d_silu_forward_cost(std::int64_t tokens, std::int64_t channels, Dtype storage,
-                              std::int64_t width) {
+Cost Conv1dForward::cost() const {
   return {(2.0 * static_cast<double>(width) + 5) * static_cast<double>(tokens * channels),
           2 * bytes(tokens * channels, storage) + bytes((width + 1) * channels, storage) +
               bytes(tokens, Dtype::int32)};
 }
 
-Cost conv1d_silu_backward_cost(std::int64_t tokens, std::int64_t channels, Dtype storage,
-                               std::int64_t width) {
+template <class S>
+int Conv1dBackward::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  const Conv1dCudaShape shape = cuda_shape(*this, o.x.stride, o.dx.stride);
+  const Conv1dCudaBackward args{.dy = o.dy,
+                                .x = o.x.data,
+                                .w = o.w,
+                                .b = o.b,
+                                .seq_idx = o.seq_idx,
+                                .halo = o.halo,
+                                .dx = o.dx.data,
+                                .dhalo = o.dhalo,
+                                .dw = o.dw,
+                                .db = o.db,
+                                .workspace = o.workspace,
+                                .accumulate = accumulate};
+  const bool vectors = by_vectors(shape, {args.x, args.dy, args.dx, args.halo, args.dhalo});
+  return (vectors ? conv1d::launch_backward : conv1d::launch_simple_backward)(
+      shape, args, static_cast<cudaStream_t>(stream));
+}
+
+std::string Conv1dBackward::fault() const { return fault_of(width); }
+
+std::size_t Conv1dBackward::workspace_bytes() const {
+  const auto room = [this](std::int64_t parts, std::size_t element_bytes) {
+    return static_cast<std::size_t>(parts * conv1d::kSums * channels) * element_bytes;
+  };
+  const std::size_t host =
+      room(partial_count(tokens), execution::size_bytes(execution::accumulation(storage)));
+  // Of the GPU's kernels the simple ones have more partial sums; which run, only addresses decide.
+  const std::size_t device = room(conv1d::strips({.tokens = tokens}), sizeof(float));
+  return storage == Dtype::fp64 ? host : std::max(host, device);
+}
+
+Cost Conv1dBackward::cost() const {
   return {(6.0 * static_cast<double>(width) + 10) * static_cast<double>(tokens * channels),
           3 * bytes(tokens * channels, storage) + bytes((width + 1) * channels, storage) +
               bytes((width + 1) * channels, execution::accumulation(storage)) +
               bytes(tokens, Dtype::int32)};
 }
+
+STOWAGE_OPERATOR_RUN(Conv1dForward)
+STOWAGE_OPERATOR_RUN(Conv1dBackward)
+STOWAGE_LAUNCHES(Conv1dForward)
+STOWAGE_LAUNCHES(Conv1dBackward)
 
 }  // namespace stowage::kernels

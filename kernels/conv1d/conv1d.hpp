@@ -1,10 +1,6 @@
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-
-#include "execution/op.hpp"
-#include "kernels/matrix.hpp"
+#include "kernels/operator.hpp"
 
 namespace stowage::kernels {
 
@@ -14,62 +10,80 @@ inline constexpr std::int64_t kConv1dMinWidth = 2, kConv1dMaxWidth = 4;
 /// convolution lacks are zero.
 inline constexpr std::int64_t kConv1dHalo = kConv1dMaxWidth - 1;
 
-/// Where tokens of the first document lie before these, on another rank or in another segment.
-struct Conv1dHalo {
-  execution::View rows;  ///< (3, C), x of the three tokens before the first, zero where they are
-                         ///< of another document; absent: none of them is
-  execution::View
-      gradient;  ///< (3, C), backward: written, the share of these tokens; may be absent
-};
-
 /// Causal depthwise convolution of width W, 2 to 4, and SiLU, for each channel c:
 ///
 ///   y_t = silu(b + sum_{k=0..W-1} w_k x_{t-W+1+k}),  x_s = 0 for s in another document than t
 ///
-/// so w[:, W - 1] is the tap of the current token. x: C columns of a wider tensor (n, *), w (C, W),
-/// b (C), y (n, C), all of one storage dtype; seq_idx (n) int32, the document of each token,
-/// non-decreasing. Summed in the accumulation dtype, rounded once.
-void conv1d_silu_forward(execution::Queue& queue, const Columns& x, const execution::View& w,
-                         const execution::View& b, const execution::View& seq_idx,
-                         const execution::View& y, const Conv1dHalo& halo = {});
+/// so w[:, W - 1] is the tap of the current token. x: C columns of a wider tensor (n, *); seq_idx:
+/// the document of each token, non-decreasing. Summed in the accumulation dtype, rounded once.
+///
+/// With a `halo`, tokens of the first document lie before these, on another rank or in another
+/// segment: halo (3, C) is x of the three tokens before the first, zero where they are of another
+/// document.
+struct Conv1dForward {
+  static constexpr std::string_view kName = "conv1d_silu_forward";
+  std::int64_t tokens, channels, width;
+  execution::Dtype storage;
+  bool halo = false;
 
-struct Conv1dBackwardOperands {
-  execution::View dy;       ///< (n, C)
-  Columns x;                ///< (n, C)
-  execution::View w, b;     ///< (C, W) and (C)
-  execution::View seq_idx;  ///< (n) int32
-  Columns dx;               ///< as x
-  execution::View dw, db;   ///< (C, W) and (C) of the accumulation dtype
-  execution::View workspace;
+  template <class T>
+  struct Operands {
+    InColumns<T> x;
+    In<T> w, b;
+    Of<T, const std::int32_t> seq_idx;
+    Out<T> y;
+    In<T> halo;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("x", storage, {tokens, channels}), o.x...);
+    f(in("w", storage, {channels, width}), o.w...);
+    f(in("b", storage, {channels}), o.b...);
+    f(in("seq_idx", execution::Dtype::int32, {tokens}), o.seq_idx...);
+    f(out("y", storage, {tokens, channels}), o.y...);
+    f(in("halo", storage, {kConv1dHalo, channels}).when(halo), o.halo...);
+  }
+  std::string fault() const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 /// Gradient of the above; the sum before SiLU is computed again from x. dx is stored; dw and db are
-/// stored or, with `accumulate`, added to.
-void conv1d_silu_backward(execution::Queue& queue, const Conv1dBackwardOperands& views,
-                          bool accumulate, const Conv1dHalo& halo = {});
+/// stored or, with `accumulate`, added to. dhalo: the share of these tokens.
+struct Conv1dBackward {
+  static constexpr std::string_view kName = "conv1d_silu_backward";
+  std::int64_t tokens, channels, width;
+  execution::Dtype storage;
+  bool accumulate;
+  bool halo = false;
 
-/// Room for the partial dw and db of each block of tokens, at any width.
-std::size_t conv1d_silu_backward_workspace_bytes(std::int64_t tokens, std::int64_t channels,
-                                                 execution::Dtype storage);
-
-execution::Cost conv1d_silu_forward_cost(std::int64_t tokens, std::int64_t channels,
-                                         execution::Dtype storage,
-                                         std::int64_t width = kConv1dMaxWidth);
-execution::Cost conv1d_silu_backward_cost(std::int64_t tokens, std::int64_t channels,
-                                          execution::Dtype storage,
-                                          std::int64_t width = kConv1dMaxWidth);
-
-/// Host references. Tokens and channels are those of x; y, dy, halo and dhalo are dense.
-/// w and dw have `width` taps a channel.
-template <class S>
-void conv1d_silu_forward_ref(Matrix<const S> x, const S* w, const S* b, const std::int32_t* seq_idx,
-                             S* y, const S* halo = nullptr, std::int64_t width = kConv1dMaxWidth);
-template <class S>
-void conv1d_silu_backward_ref(const S* dy, Matrix<const S> x, const S* w, const S* b,
-                              const std::int32_t* seq_idx, Matrix<S> dx,
-                              execution::Accumulation<S>* dw, execution::Accumulation<S>* db,
-                              execution::Accumulation<S>* workspace, bool accumulate,
-                              const S* halo = nullptr, S* dhalo = nullptr,
-                              std::int64_t width = kConv1dMaxWidth);
+  template <class T>
+  struct Operands {
+    In<T> dy;
+    InColumns<T> x;
+    In<T> w, b;
+    Of<T, const std::int32_t> seq_idx;
+    OutColumns<T> dx;
+    SumsOut<T> dw, db, workspace;
+    In<T> halo;
+    Out<T> dhalo;
+  };
+  void each(auto&& f, auto&... o) const {
+    const execution::Dtype sums = execution::accumulation(storage);
+    f(in("dy", storage, {tokens, channels}), o.dy...);
+    f(in("x", storage, {tokens, channels}), o.x...);
+    f(in("w", storage, {channels, width}), o.w...);
+    f(in("b", storage, {channels}), o.b...);
+    f(in("seq_idx", execution::Dtype::int32, {tokens}), o.seq_idx...);
+    f(out("dx", storage, {tokens, channels}), o.dx...);
+    f(sum("dw", accumulate, sums, {channels, width}), o.dw...);
+    f(sum("db", accumulate, sums, {channels}), o.db...);
+    f(workspace(workspace_bytes()), o.workspace...);
+    f(in("halo", storage, {kConv1dHalo, channels}).when(halo), o.halo...);
+    f(out("halo gradient", storage, {kConv1dHalo, channels}).when(halo), o.dhalo...);
+  }
+  /// For the partial dw and db of each block of tokens, the same at any width.
+  std::size_t workspace_bytes() const;
+  std::string fault() const;
+  STOWAGE_OPERATOR_MEMBERS;
+};
 
 }  // namespace stowage::kernels

@@ -337,8 +337,8 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-cudaError_t launch_backward(const Conv1dCudaShape& shape, const Conv1dCudaBackward& args,
-                            cudaStream_t stream) {
+int launch_backward(const Conv1dCudaShape& shape, const Conv1dCudaBackward& args,
+                    cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(channel_blocks(shape)),
                   static_cast<unsigned>(ranges(shape)));
   const auto warps = static_cast<unsigned>(block_warps(shape));
@@ -356,8 +356,8 @@ cudaError_t launch_backward(const Conv1dCudaShape& shape, const Conv1dCudaBackwa
   return launch_finish(shape, args, ranges(shape), stream);
 }
 
-cudaError_t launch_finish(const Conv1dCudaShape& shape, const Conv1dCudaBackward& args,
-                          std::int64_t count, cudaStream_t stream) {
+int launch_finish(const Conv1dCudaShape& shape, const Conv1dCudaBackward& args, std::int64_t count,
+                  cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>((shape.channels + 31) / 32), kSums);
   const auto kernel = shape.width < kTaps ? finish<true> : finish<false>;
   return launch_dependent(kernel, grid, kThreads, 0, stream, shape, args, static_cast<int>(count));

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/conv1d/conv1d_launch.hpp"
+#include "kernels/conv1d/conv1d_layout.hpp"
 #include "kernels/hopper/convert.cuh"
 
 /// What the forward and the backward convolution share on the device.

@@ -93,8 +93,8 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 }  // namespace
 
-cudaError_t launch_forward(const Conv1dCudaShape& shape, const Conv1dCudaForward& args,
-                           cudaStream_t stream) {
+int launch_forward(const Conv1dCudaShape& shape, const Conv1dCudaForward& args,
+                   cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>((shape.channels + 32 * kChannels - 1) / (32 * kChannels)),
                   static_cast<unsigned>(token_blocks(shape)));
   const auto kernel = shape.width < kTaps ? forward<true> : forward<false>;

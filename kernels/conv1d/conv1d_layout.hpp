@@ -4,8 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "execution/dtype.hpp"
-#include "kernels/conv1d/conv1d_cuda.hpp"
+#include "kernels/conv1d/conv1d_launch.hpp"
 
 /// How the convolution's kernels share out tokens and channels, on which their scratch depends;
 /// host code, so that plans need no GPU.
@@ -50,12 +49,9 @@ inline std::int64_t strips(const Conv1dCudaShape& shape) {
   return (shape.tokens + kStrip - 1) / kStrip;
 }
 
+/// Bytes of scratch of the vector kernels' backward.
+inline std::size_t workspace_bytes(const Conv1dCudaShape& shape) {
+  return static_cast<std::size_t>(ranges(shape) * kSums * shape.channels) * sizeof(float);
+}
+
 }  // namespace stowage::kernels::conv1d
-
-namespace stowage::kernels::detail {
-
-/// Device workspace of a storage dtype; 0 for fp64, which runs on the host only.
-std::size_t conv1d_cuda_backward_bytes(std::int64_t tokens, std::int64_t channels,
-                                       execution::Dtype storage);
-
-}  // namespace stowage::kernels::detail

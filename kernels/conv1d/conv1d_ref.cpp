@@ -8,7 +8,6 @@
 namespace stowage::kernels {
 
 using execution::Accumulation;
-using execution::Bf16;
 
 namespace {
 
@@ -158,17 +157,16 @@ void sum_filter_gradient(const A* partials, std::int64_t tokens, std::int64_t ch
 }  // namespace
 
 template <class S>
-void conv1d_silu_forward_ref(Matrix<const S> x, const S* w, const S* b, const std::int32_t* seq_idx,
-                             S* y, const S* halo, std::int64_t width) {
+void Conv1dForward::reference(const Operands<Pointers<S>>& o) const {
   using A = Accumulation<S>;
-  const Input<S> input{x, halo, seq_idx, kConv1dMaxWidth - width};
-  execution::host_for(x.rows, kTokens, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t first = 0; first < x.columns; first += kChannels) {
-      const Filters<A> filters(w, b, first, input);
+  const Input<S> input{o.x, o.halo, o.seq_idx, kConv1dMaxWidth - width};
+  execution::host_for(tokens, kTokens, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t first = 0; first < channels; first += kChannels) {
+      const Filters<A> filters(o.w, o.b, first, input);
       for (std::int64_t t = begin; t < end; ++t) {
         A sum[kChannels];
         filters.apply(input, t, sum);
-        S* to = y + t * x.columns + first;
+        S* to = o.y + t * channels + first;
         for (std::int64_t c = 0; c < filters.count; ++c)
           to[c] = static_cast<S>(sum[c] * sigmoid(sum[c]));
       }
@@ -177,37 +175,26 @@ void conv1d_silu_forward_ref(Matrix<const S> x, const S* w, const S* b, const st
 }
 
 template <class S>
-void conv1d_silu_backward_ref(const S* dy, Matrix<const S> x, const S* w, const S* b,
-                              const std::int32_t* seq_idx, Matrix<S> dx, Accumulation<S>* dw,
-                              Accumulation<S>* db, Accumulation<S>* workspace, bool accumulate,
-                              const S* halo, S* dhalo, std::int64_t width) {
+void Conv1dBackward::reference(const Operands<Pointers<S>>& o) const {
   using A = Accumulation<S>;
-  const Input<S> input{x, halo, seq_idx, kConv1dMaxWidth - width};
-  const std::int64_t sums = (kConv1dMaxWidth + 1) * x.columns;
-  execution::host_for(x.rows, kTokens, [=](std::int64_t begin, std::int64_t end) {
-    A* partial = workspace + begin / kTokens * sums;
+  const Input<S> input{o.x, o.halo, o.seq_idx, kConv1dMaxWidth - width};
+  const std::int64_t sums = (kConv1dMaxWidth + 1) * channels;
+  execution::host_for(tokens, kTokens, [&](std::int64_t begin, std::int64_t end) {
+    A* partial = o.workspace + begin / kTokens * sums;
     std::fill_n(partial, sums, A{0});
-    for (std::int64_t first = 0; first < x.columns; first += kChannels) {
-      const Filters<A> filters(w, b, first, input);
+    for (std::int64_t first = 0; first < channels; first += kChannels) {
+      const Filters<A> filters(o.w, o.b, first, input);
       BackwardPiece<S> piece(filters, input, begin, end);
-      piece.load(dy);
-      piece.store_input_gradient(dx);
-      if (begin == 0 && dhalo != nullptr) piece.store_halo_gradient(dhalo);
+      piece.load(o.dy);
+      piece.store_input_gradient(o.dx);
+      if (begin == 0 && halo) piece.store_halo_gradient(o.dhalo);
       piece.add_filter_gradient(partial);
     }
   });
-  sum_filter_gradient(workspace, x.rows, x.columns, dw, db, width, accumulate);
+  sum_filter_gradient(o.workspace, tokens, channels, o.dw, o.db, width, accumulate);
 }
 
-#define STOWAGE_INSTANTIATE(S)                                                                    \
-  template void conv1d_silu_forward_ref(Matrix<const S>, const S*, const S*, const std::int32_t*, \
-                                        S*, const S*, std::int64_t);                              \
-  template void conv1d_silu_backward_ref(                                                         \
-      const S*, Matrix<const S>, const S*, const S*, const std::int32_t*, Matrix<S>,              \
-      Accumulation<S>*, Accumulation<S>*, Accumulation<S>*, bool, const S*, S*, std::int64_t);
-STOWAGE_INSTANTIATE(double)
-STOWAGE_INSTANTIATE(float)
-STOWAGE_INSTANTIATE(Bf16)
-#undef STOWAGE_INSTANTIATE
+STOWAGE_REFERENCES(Conv1dForward)
+STOWAGE_REFERENCES(Conv1dBackward)
 
 }  // namespace stowage::kernels

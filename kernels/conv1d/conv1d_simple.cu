@@ -7,7 +7,7 @@
 
 #include <cuda_bf16.h>
 
-#include "kernels/conv1d/conv1d_launch.hpp"
+#include "kernels/conv1d/conv1d_layout.hpp"
 
 namespace stowage::kernels::conv1d {
 namespace {
@@ -154,8 +154,8 @@ dim3 grid_of(const Conv1dCudaShape& shape) {
 
 }  // namespace
 
-cudaError_t launch_simple_forward(const Conv1dCudaShape& shape, const Conv1dCudaForward& args,
-                                  cudaStream_t stream) {
+int launch_simple_forward(const Conv1dCudaShape& shape, const Conv1dCudaForward& args,
+                          cudaStream_t stream) {
   if (shape.tokens == 0) return cudaSuccess;
   const bool narrow = shape.width < 4;
   const auto kernel =
@@ -166,8 +166,8 @@ cudaError_t launch_simple_forward(const Conv1dCudaShape& shape, const Conv1dCuda
   return cudaGetLastError();
 }
 
-cudaError_t launch_simple_backward(const Conv1dCudaShape& shape, const Conv1dCudaBackward& args,
-                                   cudaStream_t stream) {
+int launch_simple_backward(const Conv1dCudaShape& shape, const Conv1dCudaBackward& args,
+                           cudaStream_t stream) {
   if (shape.tokens > 0) {
     const bool narrow = shape.width < 4;
     const auto kernel =

@@ -2,64 +2,57 @@
 
 #include "kernels/conv1d/halo_rows.hpp"
 #include "kernels/cost.hpp"
-#include "kernels/operands.hpp"
+#include "kernels/launch.hpp"
 
 namespace stowage::kernels {
 
 using execution::Cost;
-using execution::Dtype;
 using execution::Queue;
 using execution::View;
 
 namespace {
 
-constexpr std::int64_t kHalo = kConv1dHalo;
+template <class Op>
+std::string fault_of(const Op& op) {
+  if (op.tokens < kConv1dHalo) return "a segment has fewer tokens than the convolution looks back";
+  const bool inside = op.border >= kConv1dHalo && op.border < op.sequence_tokens;
+  return inside ? "" : "no token lies at the border";
+}
 
-struct Halo {
-  Dtype storage;
-  detail::HaloElement element;
-  std::int64_t first;  ///< element of x that the last three rows begin with
-};
-
-Halo check(const Operands& operands, const Columns& x, const View& seq_idx, std::int64_t border,
-           const View& rows) {
-  const Dtype storage = operands.storage(rows, "rows");
-  operands.rank(x.view, "x", 2);
-  operands.check(x, "x", storage, x.rows(), x.count);
-  operands.check(rows, "rows", storage, {kHalo, x.count});
-  operands.require(x.rows() >= kHalo, "a segment has fewer tokens than the convolution looks back");
-  operands.rank(seq_idx, "seq_idx", 1);
-  operands.check(seq_idx, "seq_idx", Dtype::int32, {seq_idx.extent(0)});
-  operands.require(border >= kHalo && border < seq_idx.extent(0), "no token lies at the border");
-  return {storage,
-          {seq_idx.as<const std::int32_t>(), border, x.count, x.width()},
-          (x.rows() - kHalo) * x.width() + x.first};
+template <class Op>
+Cost cost_of(const Op& op) {
+  const std::int64_t elements = kConv1dHalo * op.channels;
+  return {static_cast<double>(elements), 3 * bytes(elements, op.storage)};
 }
 
 }  // namespace
 
-void conv1d_halo_rows(Queue& queue, const Columns& x, const View& seq_idx, std::int64_t border,
-                      const View& rows) {
-  const Halo halo = check(Operands("conv1d_halo_rows"), x, seq_idx, border, rows);
-  execution::with_storage_type(halo.storage, [&]<class S>() {
+std::string Conv1dHaloRows::fault() const { return fault_of(*this); }
+Cost Conv1dHaloRows::cost() const { return cost_of(*this); }
+
+void Conv1dHaloRows::run(Queue& queue, const Operands<View>& views) const {
+  check(*this, views);
+  execution::with_storage_type(storage, [&]<class S>() {
+    const auto o = addresses<S>(*this, views);
     execution::parallel_for(
-        queue, kHalo * x.count,
-        detail::TakeHalo<S>{halo.element, x.view.as<const S>() + halo.first, rows.as<S>()});
+        queue, kConv1dHalo * channels,
+        detail::TakeHalo<S>{
+            {o.seq_idx, border, channels, o.x.stride}, o.x.row(tokens - kConv1dHalo), o.rows});
   });
 }
 
-void conv1d_halo_add(Queue& queue, const View& gradient, const View& seq_idx, std::int64_t border,
-                     const Columns& dx) {
-  const Halo halo = check(Operands("conv1d_halo_add"), dx, seq_idx, border, gradient);
-  execution::with_storage_type(halo.storage, [&]<class S>() {
-    execution::parallel_for(
-        queue, kHalo * dx.count,
-        detail::AddHalo<S>{halo.element, gradient.as<const S>(), dx.view.as<S>() + halo.first});
-  });
-}
+std::string Conv1dHaloAdd::fault() const { return fault_of(*this); }
+Cost Conv1dHaloAdd::cost() const { return cost_of(*this); }
 
-Cost conv1d_halo_cost(std::int64_t channels, Dtype storage) {
-  return {static_cast<double>(kHalo * channels), 3 * bytes(kHalo * channels, storage)};
+void Conv1dHaloAdd::run(Queue& queue, const Operands<View>& views) const {
+  check(*this, views);
+  execution::with_storage_type(storage, [&]<class S>() {
+    const auto o = addresses<S>(*this, views);
+    execution::parallel_for(queue, kConv1dHalo * channels,
+                            detail::AddHalo<S>{{o.seq_idx, border, channels, o.dx.stride},
+                                               o.gradient,
+                                               o.dx.row(tokens - kConv1dHalo)});
+  });
 }
 
 }  // namespace stowage::kernels

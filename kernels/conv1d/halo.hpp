@@ -1,25 +1,56 @@
 #pragma once
 
-#include <cstdint>
-
-#include "execution/op.hpp"
-#include "kernels/matrix.hpp"
+#include "kernels/conv1d/conv1d.hpp"
 
 /// What ranks that share a sequence exchange for the convolution: the last three tokens of a
-/// segment are the Conv1dHalo of the next one.
+/// segment are the halo of the next one.
 namespace stowage::kernels {
 
 /// rows (3, C) = x of the last three of a segment's tokens, zero where their document ends before
-/// the next segment begins. x: C columns of (m, *), m >= 3; seq_idx (n) int32: the document of each
-/// token of the sequence; border: the one that the next segment begins with, 3 <= border < n.
-void conv1d_halo_rows(execution::Queue& queue, const Columns& x, const execution::View& seq_idx,
-                      std::int64_t border, const execution::View& rows);
+/// the next segment begins.
+struct Conv1dHaloRows {
+  static constexpr std::string_view kName = "conv1d_halo_rows";
+  std::int64_t tokens, channels;  ///< of x; at least three tokens
+  std::int64_t sequence_tokens;   ///< of all segments
+  std::int64_t border;            ///< the token of the sequence that the next segment begins with
+  execution::Dtype storage;
+
+  template <class T>
+  struct Operands {
+    InColumns<T> x;
+    Of<T, const std::int32_t> seq_idx;  ///< the document of each token of the sequence
+    Out<T> rows;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("x", storage, {tokens, channels}), o.x...);
+    f(in("seq_idx", execution::Dtype::int32, {sequence_tokens}), o.seq_idx...);
+    f(out("rows", storage, {kConv1dHalo, channels}), o.rows...);
+  }
+  std::string fault() const;
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+};
 
 /// Adds the gradient of those rows, which the next segment found, to that of x.
-void conv1d_halo_add(execution::Queue& queue, const execution::View& gradient,
-                     const execution::View& seq_idx, std::int64_t border, const Columns& dx);
+struct Conv1dHaloAdd {
+  static constexpr std::string_view kName = "conv1d_halo_add";
+  std::int64_t tokens, channels, sequence_tokens, border;  ///< as of Conv1dHaloRows
+  execution::Dtype storage;
 
-/// Of either.
-execution::Cost conv1d_halo_cost(std::int64_t channels, execution::Dtype storage);
+  template <class T>
+  struct Operands {
+    In<T> gradient;
+    Of<T, const std::int32_t> seq_idx;
+    OutColumns<T> dx;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("gradient", storage, {kConv1dHalo, channels}), o.gradient...);
+    f(in("seq_idx", execution::Dtype::int32, {sequence_tokens}), o.seq_idx...);
+    f(sum("dx", true, storage, {tokens, channels}), o.dx...);
+  }
+  std::string fault() const;
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+};
 
 }  // namespace stowage::kernels

@@ -141,10 +141,14 @@ std::int64_t check_shape(const Operands& operands, const SsdShape& shape, const 
   return n;
 }
 
-template <class S>
-void convolve_ref(const ConvScanInputs<S>& in, S* convolved) {
-  conv1d_silu_forward_ref(in.xbc, in.conv_weight, in.conv_bias, in.seq_idx, convolved,
-                          static_cast<const S*>(nullptr), in.conv_width);
+template <class Op>
+Op conv(const SsdShape& shape, std::int64_t tokens, Dtype storage, std::int64_t width) {
+  Op op{};
+  op.tokens = tokens;
+  op.channels = conv_scan_channels(shape);
+  op.width = width;
+  op.storage = storage;
+  return op;
 }
 
 }  // namespace
@@ -165,7 +169,7 @@ void conv_scan_forward(Queue& queue, const SsdShape& shape, const ConvScanForwar
       [=]<class S>() {
         const auto in = inputs.as<S>();
         S* between = static_cast<S*>(room.convolved);
-        convolve_ref(in, between);
+        in.conv().reference(in.conv_operands(between));
         ssd_forward_ref(shape, in.scan(shape, between), to.as<S>(),
                         static_cast<Accumulation<S>*>(room.parts));
       },
@@ -197,13 +201,10 @@ void conv_scan_backward(Queue& queue, const SsdShape& shape, const ConvScanBackw
         S* convolved = static_cast<S*>(room.convolved);
         S* dconvolved = static_cast<S*>(room.dconvolved);
         A* parts = static_cast<A*>(room.parts);
-        convolve_ref(in, convolved);
+        in.conv().reference(in.conv_operands(convolved));
         ssd_backward_ref(shape, in.scan(shape, convolved), from.as<const S>(),
                          out.scan(shape, dconvolved), parts, accumulate);
-        conv1d_silu_backward_ref(static_cast<const S*>(dconvolved), in.xbc, in.conv_weight,
-                                 in.conv_bias, in.seq_idx, out.dxbc, out.dconv_weight,
-                                 out.dconv_bias, parts, accumulate, static_cast<const S*>(nullptr),
-                                 static_cast<S*>(nullptr), in.conv_width);
+        out.conv(in, accumulate).reference(out.conv_operands(in, dconvolved, parts));
       },
       [&]<class S>(void* stream) {
         return detail::conv_scan_backward_cuda(shape, inputs.as<S>(), from.as<const S>(),
@@ -222,14 +223,13 @@ std::size_t conv_scan_backward_workspace_bytes(const SsdShape& shape, std::int64
   const std::size_t rows = rows_bytes(shape, tokens, storage);
   return rows + (in_place(shape, storage) ? 0 : rows) +
          std::max(ssd_backward_workspace_bytes(shape, tokens, storage),
-                  conv1d_silu_backward_workspace_bytes(tokens, conv_scan_channels(shape), storage));
+                  conv<Conv1dBackward>(shape, tokens, storage, kConv1dMaxWidth).workspace_bytes());
 }
 
 Cost conv_scan_forward_cost(const SsdShape& shape, std::int64_t tokens, Dtype storage,
                             std::int64_t conv_width) {
   const Cost scan = ssd_forward_cost(shape, tokens, storage);
-  const Cost conv =
-      conv1d_silu_forward_cost(tokens, conv_scan_channels(shape), storage, conv_width);
+  const Cost conv = kernels::conv<Conv1dForward>(shape, tokens, storage, conv_width).cost();
   const double between = 2 * bytes(tokens * conv_scan_channels(shape), storage);
   return {scan.flops + conv.flops, scan.bytes + conv.bytes - between};
 }
@@ -238,8 +238,8 @@ Cost conv_scan_backward_cost(const SsdShape& shape, std::int64_t tokens, Dtype s
                              std::int64_t conv_width) {
   const std::int64_t channels = conv_scan_channels(shape);
   const Cost scan = ssd_backward_cost(shape, tokens, storage);
-  const Cost conv = conv1d_silu_backward_cost(tokens, channels, storage, conv_width);
-  const Cost again = conv1d_silu_forward_cost(tokens, channels, storage, conv_width);
+  const Cost conv = kernels::conv<Conv1dBackward>(shape, tokens, storage, conv_width).cost();
+  const Cost again = kernels::conv<Conv1dForward>(shape, tokens, storage, conv_width).cost();
   const double between = 3 * bytes(tokens * channels, storage);
   return {scan.flops + conv.flops + again.flops, scan.bytes + conv.bytes - between};
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "execution/error.hpp"
-#include "kernels/conv1d/conv1d_cuda.hpp"
+#include "kernels/conv1d/conv1d_layout.hpp"
 #include "kernels/conv_scan/convolve_launch.hpp"
 #include "kernels/hopper/tensor_map.hpp"
 #include "kernels/machine.hpp"
@@ -60,10 +60,9 @@ ConvolveParameters convolve_parameters(const SsdCudaShape& shape, const Args& ar
   return p;
 }
 
-void convolve(const ConvolveParameters& parameters, cudaStream_t stream) {
-  const cudaError_t status = launch_convolve(parameters, stream);
-  STOWAGE_ASSERT(status == cudaSuccess, "conv_scan: launch of convolve failed: {}",
-                 cudaGetErrorString(status));
+void check(int status, const char* kernel) {
+  STOWAGE_ASSERT(status == cudaSuccess, "conv_scan: launch of {} failed: {}", kernel,
+                 cudaGetErrorString(static_cast<cudaError_t>(status)));
 }
 
 Conv1dCudaShape conv_shape(const SsdCudaShape& shape, int width = 4) {
@@ -94,7 +93,7 @@ std::size_t conv_scan_cuda_forward_workspace_bytes(const SsdCudaShape& shape) {
 
 std::size_t conv_scan_cuda_backward_workspace_bytes(const SsdCudaShape& shape) {
   return std::max(ssd_cuda_backward_workspace_bytes(scan_shape(shape)),
-                  conv1d_cuda_backward_workspace_bytes(conv_shape(shape)));
+                  conv1d::workspace_bytes(conv_shape(shape)));
 }
 
 void conv_scan_cuda_forward(const SsdCudaShape& shape, const ConvScanCudaForward& args,
@@ -105,7 +104,7 @@ void conv_scan_cuda_forward(const SsdCudaShape& shape, const ConvScanCudaForward
   p.piece_chunks = room.sizes.piece_chunks;
   p.partials = room.partials;
   p.through = room.through;
-  convolve(p, stream);
+  check(launch_convolve(p, stream), "convolve");
   SsdCudaForward after = args.scan;
   after.xbc = args.convolved;
   ssd::forward_from_states(scan, room.sizes, after, stream);
@@ -118,7 +117,8 @@ void conv_scan_cuda_backward(const SsdCudaShape& shape, const ConvScanCudaBackwa
   // the forward's segments share out the convolution, as nothing but the scan needs states here
   ssd::Sizes sizes = ssd::forward_room(scan, nullptr).sizes;
   sizes.record_floats = room.sizes.record_floats;
-  convolve(convolve_parameters(shape, args, sizes, room.records, room.spans), stream);
+  check(launch_convolve(convolve_parameters(shape, args, sizes, room.records, room.spans), stream),
+        "convolve");
   SsdCudaBackward after = args.scan;
   after.xbc = args.convolved;
   after.dxbc = args.convolved;
@@ -135,7 +135,7 @@ void conv_scan_cuda_backward(const SsdCudaShape& shape, const ConvScanCudaBackwa
   conv.db = args.dconv_bias;
   conv.workspace = args.scan.workspace;
   conv.accumulate = args.scan.accumulate;
-  conv1d_cuda_backward(conv_shape(shape, args.conv_width), conv, stream);
+  check(conv1d::launch_backward(conv_shape(shape, args.conv_width), conv, stream), "conv1d");
 }
 
 }  // namespace stowage::kernels

@@ -4,7 +4,6 @@
 #include <initializer_list>
 #include <type_traits>
 
-#include "kernels/conv1d/conv1d_cuda_dispatch.hpp"
 #include "kernels/conv_scan/conv_scan_cuda.hpp"
 #include "kernels/conv_scan/conv_scan_steps.hpp"
 #include "kernels/operands.hpp"
@@ -58,12 +57,6 @@ void put_inputs(Args& args, const ConvScanInputs<S>& inputs, const ConvScanRoom&
   args.convolved = room.convolved;
 }
 
-template <class S>
-int convolve(const ConvScanInputs<S>& in, S* convolved, void* stream) {
-  return conv1d_forward_cuda<S>(in.xbc, in.conv_weight, in.conv_bias, in.seq_idx, convolved,
-                                nullptr, static_cast<int>(in.conv_width), stream);
-}
-
 }  // namespace
 
 template <class S>
@@ -90,7 +83,9 @@ int conv_scan_forward_cuda(const SsdShape& shape, const ConvScanInputs<S>& input
     return cudaSuccess;
   }
   S* convolved = static_cast<S*>(room.convolved);
-  if (const int code = convolve(inputs, convolved, stream); code != cudaSuccess) return code;
+  if (const int code = inputs.conv().launch(inputs.conv_operands(convolved), stream);
+      code != cudaSuccess)
+    return code;
   return ssd_forward_cuda<S>(shape, inputs.scan(shape, convolved), y, room.parts, {}, stream);
 }
 
@@ -116,17 +111,16 @@ int conv_scan_backward_cuda(const SsdShape& shape, const ConvScanInputs<S>& inpu
   }
   S* convolved = static_cast<S*>(room.convolved);
   S* dconvolved = static_cast<S*>(room.dconvolved);
-  if (const int code = convolve(inputs, convolved, stream); code != cudaSuccess) return code;
+  if (const int code = inputs.conv().launch(inputs.conv_operands(convolved), stream);
+      code != cudaSuccess)
+    return code;
   if (const int code =
           ssd_backward_cuda(shape, inputs.scan(shape, convolved), dy,
                             gradients.scan(shape, dconvolved), room.parts, accumulate, stream);
       code != cudaSuccess)
     return code;
-  return conv1d_backward_cuda<S>(
-      {inputs.xbc, dconvolved, inputs.conv_weight, inputs.conv_bias, inputs.seq_idx, gradients.dxbc,
-       gradients.dconv_weight, gradients.dconv_bias, room.parts, accumulate, nullptr, nullptr,
-       static_cast<int>(inputs.conv_width)},
-      stream);
+  return gradients.conv(inputs, accumulate)
+      .launch(gradients.conv_operands(inputs, dconvolved, static_cast<float*>(room.parts)), stream);
 }
 
 #define STOWAGE_INSTANTIATE(S)                                                                   \

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/conv1d/conv1d.hpp"
 #include "kernels/conv_scan/conv_scan.hpp"
 
 /// What the queue form of conv_scan hands to its host and device forms.
@@ -29,6 +30,21 @@ struct ConvScanInputs {
   const std::int32_t* seq_idx = nullptr;
   std::int64_t conv_width = 0;  ///< taps of conv_weight
 
+  Conv1dForward conv() const {
+    return {.tokens = xbc.rows,
+            .channels = xbc.columns,
+            .width = conv_width,
+            .storage = execution::kDtypeOf<S>};
+  }
+  OperandsOf<Conv1dForward, Pointers<S>> conv_operands(S* convolved) const {
+    return {.x = xbc,
+            .w = conv_weight,
+            .b = conv_bias,
+            .seq_idx = seq_idx,
+            .y = convolved,
+            .halo = nullptr};
+  }
+
   /// The scan's inputs once the convolution is there.
   SsdInputs<S> scan(const SsdShape& shape, const S* convolved) const {
     const std::int64_t inner = shape.heads * shape.head_dim, shared = shape.groups * shape.state;
@@ -53,6 +69,28 @@ struct ConvScanGradients {
   A* da_log = nullptr;
   A* dd = nullptr;
   A* ddt_bias = nullptr;
+
+  Conv1dBackward conv(const ConvScanInputs<S>& in, bool accumulate) const {
+    return {.tokens = in.xbc.rows,
+            .channels = in.xbc.columns,
+            .width = in.conv_width,
+            .storage = execution::kDtypeOf<S>,
+            .accumulate = accumulate};
+  }
+  OperandsOf<Conv1dBackward, Pointers<S>> conv_operands(const ConvScanInputs<S>& in,
+                                                        const S* dconvolved, A* workspace) const {
+    return {.dy = dconvolved,
+            .x = in.xbc,
+            .w = in.conv_weight,
+            .b = in.conv_bias,
+            .seq_idx = in.seq_idx,
+            .dx = dxbc,
+            .dw = dconv_weight,
+            .db = dconv_bias,
+            .workspace = workspace,
+            .halo = nullptr,
+            .dhalo = nullptr};
+  }
 
   SsdGradients<S> scan(const SsdShape& shape, S* dconvolved) const {
     const std::int64_t inner = shape.heads * shape.head_dim, shared = shape.groups * shape.state;

@@ -11,34 +11,39 @@
 namespace stowage::layers {
 
 using Views = std::span<const execution::View>;
-using kernels::Columns;
+using kernels::ColumnsOf;
 
 namespace {
 
 constexpr std::int64_t kHalo = kernels::kConv1dHalo;
 
+/// Conv1dHaloRows or Conv1dHaloAdd at the end of this rank's tokens.
+template <class Op>
+Op at_border(const Recorder& recorder, std::int64_t channels) {
+  return {.tokens = recorder.tokens(),
+          .channels = channels,
+          .sequence_tokens = recorder.batch().sequence_tokens,
+          .border = recorder.batch().first_token + recorder.tokens(),
+          .storage = recorder.storage()};
+}
+
 }  // namespace
 
-Tensor SegmentExchange::halo(Recorder& recorder, Tensor x, Channels channels) const {
+Tensor SegmentExchange::halo(Recorder& recorder, const ColumnsOf<Tensor>& x) const {
   if (recorder.tokens() < kHalo)
     execution::throw_usage(
         "parallel.context: each rank has {} tokens of a microbatch, a Mamba-2 layer needs {}",
         recorder.tokens(), kHalo);
   std::vector<parallel::Message> messages;
   if (!last()) {
-    const Tensor rows = recorder.scratch("halo_rows", {kHalo, channels.count});
-    const std::int64_t border = recorder.batch().first_token + recorder.tokens();
-    recorder.compute("halo_rows", kernels::conv1d_halo_cost(channels.count, recorder.storage()),
-                     {read(x), read(recorder.batch().sequence_seq_idx), write(rows)},
-                     [channels, border](execution::Queue& q, Views v) {
-                       kernels::conv1d_halo_rows(q, Columns{v[0], channels.first, channels.count},
-                                                 v[1], border, v[2]);
-                     });
+    const Tensor rows = recorder.scratch("halo_rows", {kHalo, x.count});
+    recorder.compute("halo_rows", at_border<kernels::Conv1dHaloRows>(recorder, x.count),
+                     {.x = x, .seq_idx = recorder.batch().sequence_seq_idx, .rows = rows});
     messages.push_back({group_->rank() + 1, true, {rows, {}}});
   }
   Tensor halo;
   if (!first()) {
-    halo = recorder.saved("halo", {kHalo, channels.count}, "");
+    halo = recorder.saved("halo", {kHalo, x.count}, "");
     messages.push_back({group_->rank() - 1, false, {halo, {}}});
   }
   recorder.append(
@@ -46,25 +51,20 @@ Tensor SegmentExchange::halo(Recorder& recorder, Tensor x, Channels channels) co
   return halo;
 }
 
-void SegmentExchange::halo_gradient(Recorder& recorder, Tensor dhalo, Tensor dx,
-                                    Channels channels) const {
+void SegmentExchange::halo_gradient(Recorder& recorder, Tensor dhalo,
+                                    const ColumnsOf<Tensor>& dx) const {
   std::vector<parallel::Message> messages;
   if (!first()) messages.push_back({group_->rank() - 1, true, {dhalo, {}}});
   Tensor rows;
   if (!last()) {
-    rows = recorder.scratch("dhalo_rows", {kHalo, channels.count});
+    rows = recorder.scratch("dhalo_rows", {kHalo, dx.count});
     messages.push_back({group_->rank() + 1, false, {rows, {}}});
   }
   recorder.append(
       group_->exchange(recorder.program(), recorder.full_name("exchange_dhalo"), messages));
   if (last()) return;
-  const std::int64_t border = recorder.batch().first_token + recorder.tokens();
-  recorder.compute("halo_add", kernels::conv1d_halo_cost(channels.count, recorder.storage()),
-                   {read(rows), read(recorder.batch().sequence_seq_idx), update(dx)},
-                   [channels, border](execution::Queue& q, Views v) {
-                     kernels::conv1d_halo_add(q, v[0], v[1], border,
-                                              Columns{v[2], channels.first, channels.count});
-                   });
+  recorder.compute("halo_add", at_border<kernels::Conv1dHaloAdd>(recorder, dx.count),
+                   {.gradient = rows, .seq_idx = recorder.batch().sequence_seq_idx, .dx = dx});
 }
 
 Tensor SegmentExchange::gather(Recorder& recorder, const char* name, Tensor own) const {

@@ -17,10 +17,6 @@ namespace stowage::layers {
 /// others. A document that ends inside cuts the chain. One rank: no exchange.
 class SegmentExchange {
  public:
-  /// Columns of a tensor (tokens, *) that the convolution reads.
-  struct Channels {
-    std::int64_t first = 0, count = 0;
-  };
   /// A scan's inputs, from the views of what `uses` says.
   struct ScanInputs {
     std::vector<Use> uses;
@@ -34,10 +30,10 @@ class SegmentExchange {
 
   /// (3, C) rows of x before this rank's tokens, kept for backward; none on the first rank.
   /// @throws Error (exit 2) if a rank has fewer tokens than that
-  Tensor halo(Recorder& recorder, Tensor x, Channels channels) const;
+  Tensor halo(Recorder& recorder, const kernels::ColumnsOf<Tensor>& x) const;
   /// Hands their gradient back, and adds that of this rank's last rows to dx.
   /// @param dhalo as halo() gave it, none on the first rank
-  void halo_gradient(Recorder& recorder, Tensor dhalo, Tensor dx, Channels channels) const;
+  void halo_gradient(Recorder& recorder, Tensor dhalo, const kernels::ColumnsOf<Tensor>& dx) const;
 
   /// (H, P, N) state before this rank's tokens, kept for backward.
   Tensor entering_state(Recorder& recorder, const ScanInputs& inputs) const;

@@ -12,6 +12,7 @@ namespace {
 
 using Views = std::span<const execution::View>;
 using kernels::Columns;
+using kernels::ColumnsOf;
 
 /// The Mamba-2 mixer (arXiv 2405.21060 section 7, design section 4).
 ///
@@ -170,22 +171,25 @@ class Mamba final : public Mixer {
     return {xbc, m.inner() + group_width(m), group_width(m)};
   }
 
-  SegmentExchange::Channels channels() const { return {mamba_.inner(), mamba_.conv_channels()}; }
+  /// Columns of in_proj's output or its gradient, of which z's come first.
+  ColumnsOf<Tensor> conv_input(Tensor zxbcdt) const {
+    return {zxbcdt, mamba_.inner(), mamba_.conv_channels(), true};
+  }
 
   void convolve(Recorder& recorder, Saved& kept) const {
-    const std::int64_t n = recorder.tokens();
-    if (segments_.shared()) kept.halo = segments_.halo(recorder, kept.zxbcdt, channels());
-    std::vector<Use> uses = {read(kept.zxbcdt), read(recorder.parameter(conv_weight_)),
-                             read(recorder.parameter(conv_bias_)), read(recorder.batch().seq_idx),
-                             write(kept.xbc)};
-    if (kept.halo) uses.push_back(read(kept.halo));
+    if (segments_.shared()) kept.halo = segments_.halo(recorder, conv_input(kept.zxbcdt));
     recorder.compute("conv1d",
-                     kernels::conv1d_silu_forward_cost(n, mamba_.conv_channels(),
-                                                       recorder.storage(), mamba_.conv_width),
-                     std::move(uses), [m = mamba_](execution::Queue& q, Views v) {
-                       kernels::conv1d_silu_forward(q, conv_input(m, v[0]), v[1], v[2], v[3], v[4],
-                                                    {.rows = optional(v, 5), .gradient = {}});
-                     });
+                     kernels::Conv1dForward{.tokens = recorder.tokens(),
+                                            .channels = mamba_.conv_channels(),
+                                            .width = mamba_.conv_width,
+                                            .storage = recorder.storage(),
+                                            .halo = static_cast<bool>(kept.halo)},
+                     {.x = conv_input(kept.zxbcdt),
+                      .w = recorder.parameter(conv_weight_),
+                      .b = recorder.parameter(conv_bias_),
+                      .seq_idx = recorder.batch().seq_idx,
+                      .y = kept.xbc,
+                      .halo = kept.halo});
   }
 
   /// What only some ranks have.
@@ -307,44 +311,28 @@ class Mamba final : public Mixer {
 
   /// Writes the xBC columns of din_proj_out.
   void convolve_backward(Recorder& recorder, const Saved& kept, Tensor dxbc, Tensor dzxbcdt) const {
-    const std::int64_t n = recorder.tokens();
-    const Tensor workspace =
-        recorder.workspace("conv_workspace", kernels::conv1d_silu_backward_workspace_bytes(
-                                                 n, mamba_.conv_channels(), recorder.storage()));
-    const bool accumulate = recorder.batch().accumulate;
-    std::vector<Use> uses = {read(dxbc),
-                             read(kept.zxbcdt),
-                             read(recorder.parameter(conv_weight_)),
-                             read(recorder.parameter(conv_bias_)),
-                             read(recorder.batch().seq_idx),
-                             update(dzxbcdt),
-                             recorder.into(recorder.gradient(conv_weight_)),
-                             recorder.into(recorder.gradient(conv_bias_)),
-                             write(workspace)};
+    const kernels::Conv1dBackward conv{.tokens = recorder.tokens(),
+                                       .channels = mamba_.conv_channels(),
+                                       .width = mamba_.conv_width,
+                                       .storage = recorder.storage(),
+                                       .accumulate = recorder.batch().accumulate,
+                                       .halo = static_cast<bool>(kept.halo)};
+    const Tensor workspace = recorder.workspace("conv_workspace", conv.workspace_bytes());
     Tensor dhalo;
-    if (kept.halo) {
-      dhalo = recorder.scratch("dhalo", {kernels::kConv1dHalo, mamba_.conv_channels()});
-      uses.push_back(read(kept.halo));
-      uses.push_back(write(dhalo));
-    }
-    recorder.compute("conv1d_backward",
-                     kernels::conv1d_silu_backward_cost(n, mamba_.conv_channels(),
-                                                        recorder.storage(), mamba_.conv_width),
-                     std::move(uses), [m = mamba_, accumulate](execution::Queue& q, Views v) {
-                       kernels::conv1d_silu_backward(
-                           q,
-                           {.dy = v[0],
-                            .x = conv_input(m, v[1]),
-                            .w = v[2],
-                            .b = v[3],
-                            .seq_idx = v[4],
-                            .dx = conv_input(m, v[5]),
-                            .dw = v[6],
-                            .db = v[7],
-                            .workspace = v[8]},
-                           accumulate, {.rows = optional(v, 9), .gradient = optional(v, 10)});
-                     });
-    if (segments_.shared()) segments_.halo_gradient(recorder, dhalo, dzxbcdt, channels());
+    if (conv.halo) dhalo = recorder.scratch("dhalo", {kernels::kConv1dHalo, conv.channels});
+    recorder.compute("conv1d_backward", conv,
+                     {.dy = dxbc,
+                      .x = conv_input(kept.zxbcdt),
+                      .w = recorder.parameter(conv_weight_),
+                      .b = recorder.parameter(conv_bias_),
+                      .seq_idx = recorder.batch().seq_idx,
+                      .dx = conv_input(dzxbcdt),
+                      .dw = recorder.gradient(conv_weight_),
+                      .db = recorder.gradient(conv_bias_),
+                      .workspace = workspace,
+                      .halo = kept.halo,
+                      .dhalo = dhalo});
+    if (segments_.shared()) segments_.halo_gradient(recorder, dhalo, conv_input(dzxbcdt));
   }
 
   /// Writes the xBC and dt columns of din_proj_out.
