@@ -6,8 +6,7 @@
 
 #include "ctest/kernels/conv_scan_problem.hpp"
 #include "ctest/kernels/device_mirror.hpp"
-#include "kernels/conv_scan/conv_scan_steps.hpp"
-#include "kernels/dispatch.hpp"
+#include "kernels/launch.hpp"
 
 namespace stowage::kernels::test {
 namespace {
@@ -20,18 +19,15 @@ std::vector<Array> outputs(const ConvScanProblem& p) {
   return all;
 }
 
-/// Whether the operator takes its fused kernels for these operands, in both directions.
+/// Whether the operators take their fused kernels for these operands.
 template <class S>
 bool is_fused(const ConvScanCase& c, const ConvScanProblem& p, DeviceMirror& at) {
-  const ConvScanColumns in(c, at(p.zxbcdt)), out(c, at(p.dzxbcdt));
-  const auto matrix = [](const Columns& columns) { return ColumnsAddress(columns).as<S>(); };
-  const detail::ConvScanInputs<S> inputs{ColumnsAddress(in.xbc).as<const S>(),
-                                         ColumnsAddress(in.dt).as<const S>()};
-  const detail::ConvScanGradients<S> gradients{matrix(out.xbc), matrix(out.dt)};
-  const auto* y = Address(at(p.y)).as<const S>();
-  const auto* dy = Address(at(p.dy)).as<const S>();
-  const bool forward = detail::conv_scan_forward_is_fused(c.shape, inputs, y);
-  EXPECT_EQ(forward, detail::conv_scan_backward_is_fused(c.shape, inputs, dy, gradients));
+  const auto of = [&](const auto& op, const auto& arrays) {
+    using Op = std::decay_t<decltype(op)>;
+    return op.template is_fused<S>(addresses<S>(op, views<Op>(op, arrays, at)));
+  };
+  const bool forward = of(c.op<ConvScanForward>(p.y.dtype()), p.forward(c));
+  EXPECT_EQ(forward, of(c.op<ConvScanBackward>(p.y.dtype()), p.backward(c)));
   return forward;
 }
 
@@ -47,11 +43,6 @@ std::vector<Array> results(const ConvScanCase& c, const ConvScanProblem& p, bool
         kFused ? enqueue_fused(q, c, p, at, false) : enqueue_separate(q, c, p, at, false);
       },
       outputs(p), replays);
-}
-
-/// Relative to the values or to 1, whichever is larger: a single value may be 0.
-double error_of(const Values& actual, const Values& expected) {
-  return std::min(relative_error(actual, expected), rms_difference(actual, expected));
 }
 
 /// `served` by the fused kernels: there the gradients are the separate operators', to the bit, as

@@ -3,9 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "ctest/kernels/packed.hpp"
-#include "ctest/kernels/support.hpp"
-#include "kernels/conv1d/conv1d.hpp"
+#include "ctest/kernels/scan_case.hpp"
 #include "kernels/conv_scan/conv_scan.hpp"
 
 /// Convolution and scan of a mixer, with the operands laid out as the layer has them, run as one
@@ -17,35 +15,45 @@ struct ConvScanCase {
   Packed packed;
   std::int64_t taps = 4;  ///< of the convolution
 
-  std::int64_t inner() const { return shape.heads * shape.head_dim; }
-  std::int64_t shared() const { return shape.groups * shape.state; }
-  std::int64_t channels() const { return inner() + 2 * shared(); }
+  /// ConvScanForward or ConvScanBackward.
+  template <class Op>
+  Op op(Dtype storage) const {
+    Op op{};
+    op.shape = shape;
+    op.tokens = packed.tokens;
+    op.conv_width = taps;
+    op.storage = storage;
+    return op;
+  }
   /// Columns of in_proj's output: z, xBC, dt, and what makes rows whole 16 bytes.
-  std::int64_t width() const { return (inner() + channels() + shape.heads + 7) / 8 * 8; }
+  std::int64_t width() const {
+    return (shape.inner() + shape.channels() + shape.heads + 7) / 8 * 8;
+  }
 };
 
 struct ConvScanProblem {
   ConvScanProblem(const ConvScanCase& c, Dtype storage, Random& random)
       : n(c.packed.tokens),
         zxbcdt(storage, {n, c.width()}, random.normal(n * c.width())),
-        conv_weight(storage, {c.channels(), c.taps}, random.normal(c.channels() * c.taps, 0.5)),
-        conv_bias(storage, {c.channels()}, random.normal(c.channels(), 0.3)),
+        conv_weight(storage, {c.shape.channels(), c.taps},
+                    random.normal(c.shape.channels() * c.taps, 0.5)),
+        conv_bias(storage, {c.shape.channels()}, random.normal(c.shape.channels(), 0.3)),
         a_log(storage, {c.shape.heads}, random.uniform(c.shape.heads, -3, 1)),
         d(storage, {c.shape.heads}, random.normal(c.shape.heads)),
         dt_bias(storage, {c.shape.heads}, random.uniform(c.shape.heads, -4, 0)),
         seq_idx(c.packed.seq_idx()),
-        dy(storage, {n, c.inner()}, random.normal(n * c.inner())),
-        y(storage, {n, c.inner()}),
+        dy(storage, {n, c.shape.inner()}, random.normal(n * c.shape.inner())),
+        y(storage, {n, c.shape.inner()}),
         dzxbcdt(storage, {n, c.width()}),
-        dconv_weight(sums(storage), {c.channels(), c.taps}),
-        dconv_bias(sums(storage), {c.channels()}),
+        dconv_weight(sums(storage), {c.shape.channels(), c.taps}),
+        dconv_bias(sums(storage), {c.shape.channels()}),
         da_log(sums(storage), {c.shape.heads}),
         dd(sums(storage), {c.shape.heads}),
         ddt_bias(sums(storage), {c.shape.heads}),
-        xbc(storage, {n, c.channels()}),
-        dxbc(storage, {n, c.channels()}),
-        forward_room(workspace(conv_scan_forward_workspace_bytes(c.shape, n, storage))),
-        backward_room(workspace(conv_scan_backward_workspace_bytes(c.shape, n, storage))) {}
+        xbc(storage, {n, c.shape.channels()}),
+        dxbc(storage, {n, c.shape.channels()}),
+        forward_room(workspace(c.op<ConvScanForward>(storage).workspace_bytes())),
+        backward_room(workspace(c.op<ConvScanBackward>(storage).workspace_bytes())) {}
 
   /// The same values in fp64, outputs poisoned.
   ConvScanProblem in_fp64(const ConvScanCase& c) const {
@@ -58,6 +66,45 @@ struct ConvScanProblem {
     return p;
   }
 
+  /// As operands; xbc before the convolution or behind it.
+  SsdInputs<Array> inputs(const ConvScanCase& c, const ColumnsOf<Array>& rows) const {
+    return {.xbc = rows,
+            .dt = {zxbcdt, c.shape.inner() + c.shape.channels(), c.shape.heads},
+            .a_log = a_log,
+            .d = d,
+            .dt_bias = dt_bias,
+            .seq_idx = seq_idx,
+            .initial_state = {}};
+  }
+  SsdGradients<Array> gradients(const ConvScanCase& c, const ColumnsOf<Array>& rows) const {
+    return {.dxbc = rows,
+            .ddt = {dzxbcdt, c.shape.inner() + c.shape.channels(), c.shape.heads},
+            .da_log = da_log,
+            .dd = dd,
+            .ddt_bias = ddt_bias};
+  }
+  static ColumnsOf<Array> xbc_of(const ConvScanCase& c, const Array& zxbcdt) {
+    return {zxbcdt, c.shape.inner(), c.shape.channels()};
+  }
+  Arrays<ConvScanForward> forward(const ConvScanCase& c) const {
+    return {.conv_weight = conv_weight,
+            .conv_bias = conv_bias,
+            .inputs = inputs(c, xbc_of(c, zxbcdt)),
+            .y = y,
+            .workspace = forward_room,
+            .convolved = convolved};
+  }
+  Arrays<ConvScanBackward> backward(const ConvScanCase& c) const {
+    return {.dy = dy,
+            .conv_weight = conv_weight,
+            .conv_bias = conv_bias,
+            .inputs = inputs(c, xbc_of(c, zxbcdt)),
+            .dconv_weight = dconv_weight,
+            .dconv_bias = dconv_bias,
+            .gradients = gradients(c, xbc_of(c, dzxbcdt)),
+            .workspace = backward_room};
+  }
+
   static Dtype sums(Dtype storage) { return execution::accumulation(storage); }
 
   std::int64_t n;
@@ -68,103 +115,62 @@ struct ConvScanProblem {
   Array forward_room, backward_room;
 };
 
-/// Columns of in_proj's output or its gradient.
-struct ConvScanColumns {
-  template <class Tensor>
-  ConvScanColumns(const ConvScanCase& c, const Tensor& zxbcdt)
-      : xbc{zxbcdt, c.inner(), c.channels()}, dt{zxbcdt, c.inner() + c.channels(), c.shape.heads} {}
-  Columns xbc, dt;
-};
-
 /// Enqueues forward and backward as one operator each; `at` gives the view for an array.
 template <class At>
 void enqueue_fused(Queue& q, const ConvScanCase& c, const ConvScanProblem& p, At&& at,
                    bool accumulate) {
-  const ConvScanColumns in(c, View(at(p.zxbcdt))), out(c, View(at(p.dzxbcdt)));
-  const ConvScanParameters values{.conv_weight = at(p.conv_weight),
-                                  .conv_bias = at(p.conv_bias),
-                                  .a_log = at(p.a_log),
-                                  .d = at(p.d),
-                                  .dt_bias = at(p.dt_bias)};
-  conv_scan_forward(q, c.shape,
-                    {.xbc = in.xbc,
-                     .dt = in.dt,
-                     .parameters = values,
-                     .seq_idx = at(p.seq_idx),
-                     .convolved = at(p.convolved),
-                     .y = at(p.y),
-                     .workspace = at(p.forward_room)});
-  conv_scan_backward(q, c.shape,
-                     {.dy = at(p.dy),
-                      .xbc = in.xbc,
-                      .dt = in.dt,
-                      .parameters = values,
-                      .seq_idx = at(p.seq_idx),
-                      .dxbc = out.xbc,
-                      .ddt = out.dt,
-                      .gradients = {.conv_weight = at(p.dconv_weight),
-                                    .conv_bias = at(p.dconv_bias),
-                                    .a_log = at(p.da_log),
-                                    .d = at(p.dd),
-                                    .dt_bias = at(p.ddt_bias)},
-                      .workspace = at(p.backward_room)},
-                     accumulate);
+  auto forward = c.op<ConvScanForward>(p.y.dtype());
+  forward.convolved = static_cast<bool>(p.convolved.view());
+  enqueue(q, forward, p.forward(c), at);
+  auto backward = c.op<ConvScanBackward>(p.y.dtype());
+  backward.accumulate = accumulate;
+  enqueue(q, backward, p.backward(c), at);
 }
 
 /// The same by the two operators.
 template <class At>
 void enqueue_separate(Queue& q, const ConvScanCase& c, const ConvScanProblem& p, At&& at,
                       bool accumulate) {
-  const ConvScanColumns in(c, View(at(p.zxbcdt))), out(c, View(at(p.dzxbcdt)));
-  const View xbc = at(p.xbc), dxbc = at(p.dxbc);
-  const auto part = [&](const View& view, int i) {
-    const std::int64_t first[] = {0, c.inner(), c.inner() + c.shared()};
-    return Columns{view, first[i], i == 0 ? c.inner() : c.shared()};
-  };
-  Conv1dForward{.tokens = p.n, .channels = c.channels(), .width = c.taps, .storage = p.y.dtype()}
-      .run(q, {.x = in.xbc,
-               .w = at(p.conv_weight),
-               .b = at(p.conv_bias),
-               .seq_idx = at(p.seq_idx),
-               .y = xbc,
-               .halo = {}});
-  const SsdInputOperands inputs{.x = part(xbc, 0),
-                                .dt = in.dt,
-                                .b = part(xbc, 1),
-                                .c = part(xbc, 2),
-                                .a_log = at(p.a_log),
-                                .d = at(p.d),
-                                .dt_bias = at(p.dt_bias),
-                                .seq_idx = at(p.seq_idx)};
-  ssd_forward(q, c.shape, {.inputs = inputs, .y = at(p.y), .workspace = at(p.forward_room)});
-  ssd_backward(q, c.shape,
-               {.dy = at(p.dy),
-                .inputs = inputs,
-                .dx = part(dxbc, 0),
-                .ddt = out.dt,
-                .db = part(dxbc, 1),
-                .dc = part(dxbc, 2),
-                .da_log = at(p.da_log),
-                .dd = at(p.dd),
-                .ddt_bias = at(p.ddt_bias),
-                .workspace = at(p.backward_room)},
-               accumulate);
-  Conv1dBackward{.tokens = p.n,
-                 .channels = c.channels(),
-                 .width = c.taps,
-                 .storage = p.y.dtype(),
-                 .accumulate = accumulate}
-      .run(q, {.dy = dxbc,
-               .x = in.xbc,
-               .w = at(p.conv_weight),
-               .b = at(p.conv_bias),
-               .seq_idx = at(p.seq_idx),
-               .dx = out.xbc,
-               .dw = at(p.dconv_weight),
-               .db = at(p.dconv_bias),
-               .workspace = at(p.backward_room),
-               .halo = {},
-               .dhalo = {}});
+  const std::int64_t channels = c.shape.channels();
+  auto op = c.op<ConvScanBackward>(p.y.dtype());
+  op.accumulate = accumulate;
+  const SsdInputs<Array> inputs = p.inputs(c, {p.xbc, 0, channels});
+  enqueue(q, op.conv(),
+          {.x = p.xbc_of(c, p.zxbcdt),
+           .w = p.conv_weight,
+           .b = p.conv_bias,
+           .seq_idx = p.seq_idx,
+           .y = p.xbc,
+           .halo = {}},
+          at);
+  enqueue(q, c.op<ConvScanForward>(p.y.dtype()).scan(),
+          {.inputs = inputs,
+           .y = p.y,
+           .workspace = p.forward_room,
+           .final_state = {},
+           .total_decay = {}},
+          at);
+  enqueue(q, op.scan(),
+          {.inputs = inputs,
+           .dy = p.dy,
+           .gradients = p.gradients(c, {p.dxbc, 0, channels}),
+           .workspace = p.backward_room,
+           .dfinal_state = {},
+           .dinitial_state = {}},
+          at);
+  enqueue(q, op.conv_backward(),
+          {.dy = p.dxbc,
+           .x = p.xbc_of(c, p.zxbcdt),
+           .w = p.conv_weight,
+           .b = p.conv_bias,
+           .seq_idx = p.seq_idx,
+           .dx = p.xbc_of(c, p.dzxbcdt),
+           .dw = p.dconv_weight,
+           .db = p.dconv_bias,
+           .workspace = p.backward_room,
+           .halo = {},
+           .dhalo = {}},
+          at);
 }
 
 /// What both leave; z's columns of dzxbcdt and what fills its rows are no result.
@@ -184,7 +190,7 @@ inline constexpr ConvScanResult kConvScanResults[] = {
 
 inline Values values_of(const ConvScanCase& c, const ConvScanResult& r, const Array& array) {
   if (r.array != &ConvScanProblem::dzxbcdt) return array.values();
-  return columns_of(array, c.inner(), c.channels() + c.shape.heads);
+  return columns_of(array, c.shape.inner(), c.shape.channels() + c.shape.heads);
 }
 
 }  // namespace stowage::kernels::test

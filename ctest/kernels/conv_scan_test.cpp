@@ -44,7 +44,7 @@ TEST(conv_scan, leaves_the_rows_between) {
   const ConvScanCase c{{4, 3, 2, 5, 4}, Packed({4, 1, 0, 6, 2}, 3)};
   Random random;
   ConvScanProblem p(c, Dtype::bf16, random);
-  p.convolved = Array(Dtype::bf16, {p.n, c.channels()});
+  p.convolved = Array(Dtype::bf16, {p.n, c.shape.channels()});
   on_queue([&](Queue& q) {
     enqueue_fused(q, c, p, here, false);
     enqueue_separate(q, c, p, here, false);
@@ -56,27 +56,12 @@ TEST(conv_scan, refuses_operands_of_other_shapes) {
   const ConvScanCase c{{2, 3, 1, 4, 4}, Packed({7})};
   Random random;
   const ConvScanProblem p(c, Dtype::fp32, random);
-  const ConvScanColumns in(c, p.zxbcdt.view());
-  const Array small = workspace(16);
-  const ConvScanForwardOperands right{.xbc = in.xbc,
-                                      .dt = in.dt,
-                                      .parameters = {.conv_weight = p.conv_weight,
-                                                     .conv_bias = p.conv_bias,
-                                                     .a_log = p.a_log,
-                                                     .d = p.d,
-                                                     .dt_bias = p.dt_bias},
-                                      .seq_idx = p.seq_idx,
-                                      .y = p.y,
-                                      .workspace = p.forward_room};
-  ConvScanForwardOperands narrow = right, swapped = right, tight = right;
-  --narrow.xbc.count;
-  swapped.parameters.conv_bias = p.a_log;
-  tight.workspace = small;
-  on_queue([&](Queue& q) {
-    EXPECT_THROW(conv_scan_forward(q, c.shape, narrow), execution::Error);
-    EXPECT_THROW(conv_scan_forward(q, c.shape, swapped), execution::Error);
-    EXPECT_THROW(conv_scan_forward(q, c.shape, tight), execution::Error);
-  });
+  const auto op = c.op<ConvScanForward>(Dtype::fp32);
+  Arrays<ConvScanForward> narrow = p.forward(c), swapped = narrow, tight = narrow;
+  --narrow.inputs.xbc.count;
+  swapped.conv_bias = p.a_log;
+  tight.workspace = workspace(16);
+  for (const auto& wrong : {narrow, swapped, tight}) EXPECT_THROW(run(op, wrong), execution::Error);
 }
 
 }  // namespace

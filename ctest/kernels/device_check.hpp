@@ -37,7 +37,8 @@ struct Output {
 /// Runs `gpu` on a GPU, at once and `replays` times from a graph, and `host` on the host; outputs
 /// of `gpu` must be within their tolerances of those of `host`, and the same to the bit every time.
 template <class Run>
-void check_on_gpu(const Run& gpu, const Run& host, int replays = 3) {
+void check_on_gpu(const Run& gpu, const Run& host, int replays = 3,
+                  double (*error)(const Values&, const Values&) = relative_error) {
   const std::vector<Output> ours = gpu.outputs(), expected = host.outputs();
   std::vector<Array> arrays;
   for (const Output& one : ours) arrays.push_back(one.array);
@@ -50,7 +51,7 @@ void check_on_gpu(const Run& gpu, const Run& host, int replays = 3) {
   for (std::size_t i = 0; i < ours.size(); ++i) {
     const Output& one = ours[i];
     const Values result = results[i].values(), wanted = expected[i].array.values();
-    EXPECT_LE(relative_error(one.part(result, true), one.part(wanted, true)), one.tolerance)
+    EXPECT_LE(error(one.part(result, true), one.part(wanted, true)), one.tolerance)
         << one.name << " in " << execution::name(one.array.dtype());
     EXPECT_EQ(one.part(result, false), one.part(wanted, false)) << "beside " << one.name;
   }

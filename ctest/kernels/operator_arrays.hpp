@@ -119,13 +119,19 @@ Arrays<Op> in_type_of(const Op& op, const Arrays<Op>& arrays) {
   return made;
 }
 
-/// Enqueues an operator on the views that `at` gives for arrays.
+/// The views that `at` gives for arrays.
 template <Operator Op, class At>
-void enqueue(Queue& queue, const Op& op, const Arrays<Op>& arrays, At& at) {
+OperandsOf<Op, View> views(const Op& op, const Arrays<Op>& arrays, At& at) {
   OperandsOf<Op, View> views;
   op.each([&](const Spec&, const auto& array, auto& view) { view = detail::view_of(array, at); },
           arrays, views);
-  op.run(queue, views);
+  return views;
+}
+
+/// Enqueues an operator on them.
+template <Operator Op, class At>
+void enqueue(Queue& queue, const Op& op, const Arrays<Op>& arrays, At& at) {
+  op.run(queue, views(op, arrays, at));
 }
 
 /// Runs an operator on the host.

@@ -41,15 +41,15 @@ struct OperatorRun {
 };
 
 /// Runs `op` on `arrays` on a GPU, at once and from graphs, and on their values in fp64 on the
-/// host. @param replays of the graph, which must leave the same bits
+/// host. @param replays of the graph, which must leave the same bits; error: of an output
 template <Operator Op>
 void check_on_gpu(const Op& op, const Arrays<Op>& arrays, const Tolerances& tolerance,
-                  int replays = 2) {
+                  int replays = 2, double (*error)(const Values&, const Values&) = relative_error) {
   Op wide = op;
   wide.storage = Dtype::fp64;
   if constexpr (requires { op.result; }) wide.result = Dtype::fp64;
   check_on_gpu(OperatorRun<Op>{op, arrays, tolerance},
-               OperatorRun<Op>{wide, in_type_of(wide, arrays), tolerance}, replays);
+               OperatorRun<Op>{wide, in_type_of(wide, arrays), tolerance}, replays, error);
 }
 
 /// What an operator leaves in `outputs` on a GPU.

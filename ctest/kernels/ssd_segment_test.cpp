@@ -8,8 +8,7 @@
 #include <cmath>
 #include <utility>
 
-#include "ctest/kernels/packed.hpp"
-#include "ctest/kernels/support.hpp"
+#include "ctest/kernels/scan_case.hpp"
 #include "execution/error.hpp"
 
 namespace stowage::kernels::test {
@@ -18,100 +17,77 @@ namespace {
 const SsdShape kShape{.heads = 4, .head_dim = 3, .groups = 2, .state = 5, .chunk = 4};
 constexpr std::int64_t kInner = 12, kShared = 10, kHeads = 4;
 
-struct Inputs {
-  Inputs(Random& random, std::int64_t n)
-      : x(random.normal(n * kInner)),
-        dt(random.normal(n * kHeads)),
-        b(random.normal(n * kShared)),
-        c(random.normal(n * kShared)),
-        dy(random.normal(n * kInner)),
-        a_log(random.uniform(kHeads, -3, 1)),
-        d(random.normal(kHeads)),
-        dt_bias(random.normal(kHeads)) {}
-  Values x, dt, b, c, dy, a_log, d, dt_bias;
-};
+using Inputs = ScanInputs;
 
 struct Gradients {
-  Values dx, ddt, db, dc, da_log, dd, ddt_bias;
+  Values dxbc, ddt, da_log, dd, ddt_bias;
 };
 
-// The tokens [first, first + n) as operands.
+// The tokens [first, first + n) of a sequence.
 class Segment {
  public:
   Segment(const Packed& packed, const Inputs& in, std::int64_t first, std::int64_t n)
-      : n_(n),
-        x_(part(in.x, first, kInner)),
-        dt_(part(in.dt, first, kHeads)),
-        b_(part(in.b, first, kShared)),
-        c_(part(in.c, first, kShared)),
-        dy_(part(in.dy, first, kInner)),
-        a_log_(Dtype::fp64, {kHeads}, in.a_log),
-        d_(Dtype::fp64, {kHeads}, in.d),
-        dt_bias_(Dtype::fp64, {kHeads}, in.dt_bias),
-        seq_idx_(
-            int32_array({packed.document.begin() + first, packed.document.begin() + first + n})) {}
+      : case_(part_of({kShape, packed}, first, n)), in_(in.part({kShape, packed}, first, n)) {}
 
-  SsdInputOperands operands() const {
-    return {.x = all_columns(x_),
-            .dt = all_columns(dt_),
-            .b = all_columns(b_),
-            .c = all_columns(c_),
-            .a_log = a_log_,
-            .d = d_,
-            .dt_bias = dt_bias_,
-            .seq_idx = seq_idx_};
-  }
   Values leave(bool adjoint) const {
-    const Array to(Dtype::fp64, {ssd_segment_elements(kShape)});
-    on_queue([&](Queue& q) {
-      adjoint ? ssd_segment_adjoint(q, kShape, dy_, operands(), to)
-              : ssd_segment_state(q, kShape, operands(), to);
-    });
-    return to.values();
+    return adjoint ? left<SsdSegmentAdjoint>() : left<SsdSegmentState>();
   }
   Values forward(const Array& initial) const {
-    const Array y(Dtype::fp64, {n_, kInner});
-    const Array room = workspace(ssd_forward_workspace_bytes(kShape, n_, Dtype::fp64));
-    on_queue([&](Queue& q) {
-      ssd_forward(q, kShape, {.inputs = operands(), .y = y, .workspace = room},
-                  {.initial_state = initial, .final_state = {}, .total_decay = {}});
-    });
-    return y.values();
+    SsdForward op = case_.op<SsdForward>(Dtype::fp64);
+    op.initial_state = static_cast<bool>(initial.view());
+    Arrays<SsdForward> o = arrays(op);
+    o.inputs.initial_state = initial;
+    run(op, o);
+    return o.y.values();
   }
   Gradients backward(const Array& initial, const Array& dfinal) const {
-    const Array dx(Dtype::fp64, {n_, kInner}), ddt(Dtype::fp64, {n_, kHeads});
-    const Array db(Dtype::fp64, {n_, kShared}), dc(Dtype::fp64, {n_, kShared});
-    const Array da_log(Dtype::fp64, {kHeads}), dd(Dtype::fp64, {kHeads});
-    const Array ddt_bias(Dtype::fp64, {kHeads});
-    const Array room = workspace(ssd_backward_workspace_bytes(kShape, n_, Dtype::fp64));
-    on_queue([&](Queue& q) {
-      ssd_backward(q, kShape,
-                   {.dy = dy_,
-                    .inputs = operands(),
-                    .dx = all_columns(dx),
-                    .ddt = all_columns(ddt),
-                    .db = all_columns(db),
-                    .dc = all_columns(dc),
-                    .da_log = da_log,
-                    .dd = dd,
-                    .ddt_bias = ddt_bias,
-                    .workspace = room},
-                   false, {.initial_state = initial, .dfinal_state = dfinal, .dinitial_state = {}});
-    });
-    return {dx.values(),     ddt.values(), db.values(),      dc.values(),
-            da_log.values(), dd.values(),  ddt_bias.values()};
+    SsdBackward op = case_.op<SsdBackward>(Dtype::fp64);
+    op.initial_state = static_cast<bool>(initial.view());
+    op.dfinal_state = static_cast<bool>(dfinal.view());
+    Arrays<SsdBackward> o = arrays(op);
+    o.inputs.initial_state = initial;
+    o.dfinal_state = dfinal;
+    set(o.dy, in_.dy);
+    run(op, o);
+    return {stored(o.gradients.dxbc), stored(o.gradients.ddt), o.gradients.da_log.values(),
+            o.gradients.dd.values(), o.gradients.ddt_bias.values()};
   }
 
  private:
-  Array part(const Values& all, std::int64_t first, std::int64_t width) const {
-    return {Dtype::fp64,
-            {n_, width},
-            Values(all.begin() + first * width, all.begin() + (first + n_) * width)};
+  template <class Op>
+  Arrays<Op> arrays(const Op& op) const {
+    Random unused;
+    Arrays<Op> o = make_arrays(op, unused);
+    o.inputs.initial_state = {};
+    set_inputs(o.inputs, case_, in_);
+    return o;
+  }
+  template <class Op>
+  Values left() const {
+    const Op op = case_.op<Op>(Dtype::fp64);
+    const Arrays<Op> o = arrays(op);
+    if (o.dy.view()) set(o.dy, in_.dy);
+    run(op, o);
+    return o.to.values();
   }
 
-  std::int64_t n_;
-  Array x_, dt_, b_, c_, dy_, a_log_, d_, dt_bias_, seq_idx_;
+  ScanCase case_;
+  Inputs in_;
 };
+
+// What enters a segment.
+template <class Op>
+Array entering(const Packed& packed, const Array& all, std::int64_t segments,
+               std::int64_t segment) {
+  const Array state(Dtype::fp64, kShape.states());
+  run(Op{.shape = kShape,
+         .tokens = packed.tokens,
+         .segments = segments,
+         .segment = segment,
+         .storage = Dtype::fp64},
+      {.all = all, .seq_idx = packed.seq_idx(), .state = state});
+  return state;
+}
 
 void append(Values& to, const Values& part) { to.insert(to.end(), part.begin(), part.end()); }
 void add(Values& to, const Values& part) {
@@ -132,7 +108,7 @@ TEST(ssd_segment, segments_make_the_whole_scan) {
       SCOPED_TRACE(testing::Message()
                    << packed.starts.size() - 1 << " documents in " << segments << " segments");
       const std::int64_t n = packed.tokens / segments;
-      const Inputs in(random, packed.tokens);
+      const Inputs in(random, {kShape, packed}, Dtype::fp64);
       const Segment whole(packed, in, 0, packed.tokens);
       std::vector<Segment> parts;
       Values states, adjoints;
@@ -143,29 +119,23 @@ TEST(ssd_segment, segments_make_the_whole_scan) {
       }
       const std::int64_t elements = segments * ssd_segment_elements(kShape);
       const Array left(Dtype::fp64, {elements}, states), right(Dtype::fp64, {elements}, adjoints);
-      const Array seq_idx = packed.seq_idx();
       Values y;
       Gradients sum;
       for (std::int64_t s = 0; s < segments; ++s) {
-        const Array initial(Dtype::fp64, {kHeads, 3, 5}), dfinal(Dtype::fp64, {kHeads, 3, 5});
-        on_queue([&](Queue& q) {
-          ssd_enter_state(q, kShape, left, seq_idx, segments, s, initial);
-          ssd_enter_adjoint(q, kShape, right, seq_idx, segments, s, dfinal);
-        });
+        const Array initial = entering<SsdEnterState>(packed, left, segments, s);
+        const Array dfinal = entering<SsdEnterAdjoint>(packed, right, segments, s);
         const Segment& part = parts[s];
         append(y, part.forward(initial));
         const Gradients g = part.backward(initial, dfinal);
-        for (Values Gradients::*tokens :
-             {&Gradients::dx, &Gradients::ddt, &Gradients::db, &Gradients::dc})
+        for (Values Gradients::*tokens : {&Gradients::dxbc, &Gradients::ddt})
           append(sum.*tokens, g.*tokens);
         for (Values Gradients::*summed : {&Gradients::da_log, &Gradients::dd, &Gradients::ddt_bias})
           add(sum.*summed, g.*summed);
       }
       EXPECT_LT(relative_error(y, whole.forward({})), 1e-13);
       const Gradients expected = whole.backward({}, {});
-      for (Values Gradients::*gradient :
-           {&Gradients::dx, &Gradients::ddt, &Gradients::db, &Gradients::dc, &Gradients::da_log,
-            &Gradients::dd, &Gradients::ddt_bias})
+      for (Values Gradients::*gradient : {&Gradients::dxbc, &Gradients::ddt, &Gradients::da_log,
+                                          &Gradients::dd, &Gradients::ddt_bias})
         EXPECT_LT(relative_error(sum.*gradient, expected.*gradient), 1e-13);
     }
 }
@@ -243,7 +213,7 @@ TEST(ssd_segment, states_and_adjoints_are_those_of_the_recurrence) {
                                          {Packed({1, 1, 1}), 3}}) {
     SCOPED_TRACE(testing::Message() << packed.tokens << " tokens in " << segments << " segments");
     const std::int64_t total = packed.tokens, n = total / segments;
-    const Inputs in(random, total);
+    const Inputs in(random, {kShape, packed}, Dtype::fp64);
     const Recurrence plain(packed, in);
     Values states, adjoints;
     for (std::int64_t s = 0; s < segments; ++s) {
@@ -258,13 +228,9 @@ TEST(ssd_segment, states_and_adjoints_are_those_of_the_recurrence) {
     }
     const auto elements = static_cast<std::int64_t>(states.size());
     const Array left(Dtype::fp64, {elements}, states), right(Dtype::fp64, {elements}, adjoints);
-    const Array seq_idx = packed.seq_idx();
     for (std::int64_t s = 0; s < segments; ++s) {
-      const Array initial(Dtype::fp64, {kHeads, 3, 5}), dfinal(Dtype::fp64, {kHeads, 3, 5});
-      on_queue([&](Queue& q) {
-        ssd_enter_state(q, kShape, left, seq_idx, segments, s, initial);
-        ssd_enter_adjoint(q, kShape, right, seq_idx, segments, s, dfinal);
-      });
+      const Array initial = entering<SsdEnterState>(packed, left, segments, s);
+      const Array dfinal = entering<SsdEnterAdjoint>(packed, right, segments, s);
       const std::int64_t first = s * n, end = first + n;
       const bool from = first > 0 && packed.same(first - 1, first);
       const bool to = end < total && packed.same(end - 1, end);
@@ -278,43 +244,33 @@ TEST(ssd_segment, states_and_adjoints_are_those_of_the_recurrence) {
 TEST(ssd_segment, state_is_that_of_the_scan) {
   Random random;
   const Packed packed({9, 1, 80, 60});
-  const std::int64_t n = packed.tokens;
-  const Inputs in(random, n);
   for (const Dtype storage : kFloatingTypes) {
-    const auto array = [&](const Values& values, std::int64_t width) {
-      return Array(storage, {n, width}, rounded(values, storage));
-    };
-    const Array x = array(in.x, kInner), dt = array(in.dt, kHeads), b = array(in.b, kShared);
-    const Array c = array(in.c, kShared), a_log(storage, {kHeads}, in.a_log);
-    const Array d(storage, {kHeads}, in.d), dt_bias(storage, {kHeads}, in.dt_bias);
-    const Array seq_idx = packed.seq_idx(), y(storage, {n, kInner});
-    const Dtype sums = execution::accumulation(storage);
-    const Array state(sums, {kHeads, 3, 5}), decay(sums, {kHeads});
-    const Array left(sums, {ssd_segment_elements(kShape)});
-    const Array room = workspace(ssd_forward_workspace_bytes(kShape, n, storage));
-    const SsdInputOperands operands{.x = all_columns(x),
-                                    .dt = all_columns(dt),
-                                    .b = all_columns(b),
-                                    .c = all_columns(c),
-                                    .a_log = a_log,
-                                    .d = d,
-                                    .dt_bias = dt_bias,
-                                    .seq_idx = seq_idx};
-    on_queue([&](Queue& q) {
-      ssd_forward(q, kShape, {.inputs = operands, .y = y, .workspace = room},
-                  {.initial_state = {}, .final_state = state, .total_decay = decay});
-      ssd_segment_state(q, kShape, operands, left);
-    });
-    Values expected = state.values();
-    append(expected, decay.values());
-    EXPECT_LT(relative_error(left.values(), expected), tolerance(sums, 60, 8));
+    const ScanCase c{kShape, packed};
+    const Inputs in(random, c, storage);
+    SsdForward scan = c.op<SsdForward>(storage);
+    scan.final_state = true;
+    const Arrays<SsdForward> whole = make_arrays(scan, random);
+    set_inputs(whole.inputs, c, in);
+    const SsdSegmentState segment = c.op<SsdSegmentState>(storage);
+    Arrays<SsdSegmentState> left = make_arrays(segment, random);
+    left.inputs = whole.inputs;
+    run(scan, whole);
+    run(segment, left);
+    Values expected = whole.final_state.values();
+    append(expected, whole.total_decay.values());
+    EXPECT_LT(relative_error(left.to.values(), expected),
+              tolerance(execution::accumulation(storage), 60, 8));
   }
 }
 
 TEST(ssd_segment, wrong_operands_are_named) {
-  const Array all(Dtype::fp32, {3}), seq_idx = int32_array({0, 0}), state(Dtype::fp32, {4, 3, 5});
+  const SsdEnterState op{
+      .shape = kShape, .tokens = 2, .segments = 2, .segment = 0, .storage = Dtype::fp32};
+  Random random;
+  Arrays<SsdEnterState> o = make_arrays(op, random);
+  o.all = Array(Dtype::fp32, {3});
   try {
-    on_queue([&](Queue& q) { ssd_enter_state(q, kShape, all, seq_idx, 2, 0, state); });
+    run(op, o);
     FAIL() << "three elements were taken for two segments";
   } catch (const execution::Error& error) {
     EXPECT_NE(std::string(error.what()).find("ssd_enter_state"), std::string::npos) << error.what();

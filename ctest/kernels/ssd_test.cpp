@@ -6,19 +6,13 @@
 #include <cmath>
 #include <functional>
 
-#include "ctest/kernels/packed.hpp"
-#include "ctest/kernels/support.hpp"
+#include "ctest/kernels/scan_case.hpp"
 
 namespace stowage::kernels::test {
 namespace {
 
-struct Case {
-  SsdShape shape;
-  Packed packed;
-
-  std::int64_t inner() const { return shape.heads * shape.head_dim; }
-  std::int64_t shared() const { return shape.groups * shape.state; }
-};
+using Case = ScanCase;
+using Inputs = ScanInputs;
 
 // {H, P, G, N, Q}: chunks of one token, longer than the input, and with boundaries inside, at both
 // of their ends and several at once.
@@ -33,100 +27,40 @@ std::vector<Case> cases() {
 
 Case large_case() { return {{4, 32, 2, 24, 64}, Packed({100, 29, 64, 120, 1}, 11)}; }
 
-struct Inputs {
-  Inputs(Random& random, const Case& test, Dtype storage)
-      : x(rounded(random.normal(test.packed.tokens * test.inner()), storage)),
-        dt(rounded(random.normal(test.packed.tokens * test.shape.heads), storage)),
-        b(rounded(random.normal(test.packed.tokens * test.shared()), storage)),
-        c(rounded(random.normal(test.packed.tokens * test.shared()), storage)),
-        a_log(rounded(random.uniform(test.shape.heads, -3, 1), storage)),
-        d(rounded(random.normal(test.shape.heads), storage)),
-        dt_bias(rounded(random.normal(test.shape.heads), storage)),
-        dy(rounded(random.normal(test.packed.tokens * test.inner()), storage)) {}
-  /// Adds a state that enters and the gradient of the one that leaves.
-  Inputs& with_ends(Random& random, const Case& test) {
-    initial = random.normal(test.inner() * test.shape.state);
-    dfinal = random.normal(test.inner() * test.shape.state);
-    return *this;
-  }
-
-  Values x, dt, b, c, a_log, d, dt_bias, dy;
-  Values initial, dfinal;  // (H, P, N), or empty
-};
-
-// The inputs as operands: X, B and C are columns of one tensor, as in a mixer, dt of another.
-struct Operand {
-  Operand(const Case& test, Dtype storage, const Inputs& in)
-      : x(embedded(storage, test.packed.tokens, test.inner(), 1, in.x)),
-        dt(embedded(storage, test.packed.tokens, test.shape.heads, 4, in.dt)),
-        b(embedded(storage, test.packed.tokens, test.shared(), 2, in.b)),
-        c(embedded(storage, test.packed.tokens, test.shared(), 0, in.c)),
-        a_log(storage, {test.shape.heads}, in.a_log),
-        d(storage, {test.shape.heads}, in.d),
-        dt_bias(storage, {test.shape.heads}, in.dt_bias),
-        seq_idx(test.packed.seq_idx()),
-        initial(state(test, storage, in.initial)),
-        dfinal(state(test, storage, in.dfinal)) {}
-
-  static Array state(const Case& test, Dtype storage, const Values& values) {
-    if (values.empty()) return {};
-    return {execution::accumulation(storage),
-            {test.shape.heads, test.shape.head_dim, test.shape.state},
-            values};
-  }
-  SsdInputOperands views(const Case& test) const {
-    return {.x = x.columns(1, test.inner()),
-            .dt = dt.columns(4, test.shape.heads),
-            .b = b.columns(2, test.shared()),
-            .c = c.columns(0, test.shared()),
-            .a_log = a_log,
-            .d = d,
-            .dt_bias = dt_bias,
-            .seq_idx = seq_idx};
-  }
-
-  Array x, dt, b, c, a_log, d, dt_bias, seq_idx, initial, dfinal;
-};
-
-// Relative to the values or to 1, whichever is larger: a single value may cancel to near 0.
-double error_of(const Values& actual, const Values& expected) {
-  return std::min(relative_error(actual, expected), rms_difference(actual, expected));
-}
-
 struct Results {
   Values y, final_state, total_decay;
 };
 
 Results results(const Case& c, Dtype storage, const Inputs& in) {
-  const std::int64_t n = c.packed.tokens;
-  const Operand o(c, storage, in);
-  const Dtype sums = execution::accumulation(storage);
-  const Array y(storage, {n, c.inner()});
-  const Array final_state(sums, {c.shape.heads, c.shape.head_dim, c.shape.state});
-  const Array total_decay(sums, {c.shape.heads});
-  const SsdEnds ends{o.initial, final_state, total_decay};
-  const Array room = workspace(ssd_forward_workspace_bytes(c.shape, n, storage));
-  on_queue([&](Queue& q) {
-    ssd_forward(q, c.shape, {.inputs = o.views(c), .y = y, .workspace = room}, ends);
-  });
-  return {y.values(), final_state.values(), total_decay.values()};
+  SsdForward op = c.op<SsdForward>(storage);
+  op.initial_state = !in.initial.empty();
+  op.final_state = true;
+  Random unused;
+  const Arrays<SsdForward> o = make_arrays(op, unused);
+  set_inputs(o.inputs, c, in);
+  run(op, o);
+  return {o.y.values(), o.final_state.values(), o.total_decay.values()};
 }
 
 Values forward(const Case& c, Dtype storage, const Inputs& in) { return results(c, storage, in).y; }
 
 Results recurrence_results(const Case& c, const Inputs& in) {
-  const std::int64_t n = c.packed.tokens, heads = c.shape.heads;
-  const SsdInputs<double> inputs{{in.x.data(), n, c.inner(), c.inner()},
-                                 {in.dt.data(), n, heads, heads},
-                                 {in.b.data(), n, c.shared(), c.shared()},
-                                 {in.c.data(), n, c.shared(), c.shared()},
-                                 in.a_log.data(),
-                                 in.d.data(),
-                                 in.dt_bias.data(),
-                                 c.packed.document.data(),
-                                 in.initial.empty() ? nullptr : in.initial.data()};
-  Results r{Values(in.x.size()), Values(at(c.inner() * c.shape.state)), Values(at(heads))};
-  ssd_recurrence_ref(c.shape, inputs, r.y.data(), {r.final_state.data(), r.total_decay.data()});
+  const std::int64_t n = c.packed.tokens, heads = c.shape.heads, channels = c.shape.channels();
+  const Values xbc = joined(c.shape, in.x, in.b, in.c);
+  Results r{Values(in.x.size()), Values(at(c.shape.inner() * c.shape.state)), Values(at(heads))};
+  c.op<SsdForward>(Dtype::fp64)
+      .recurrence<double>(
+          {.inputs = {.xbc = {xbc.data(), n, channels, channels},
+                      .dt = {in.dt.data(), n, heads, heads},
+                      .a_log = in.a_log.data(),
+                      .d = in.d.data(),
+                      .dt_bias = in.dt_bias.data(),
+                      .seq_idx = c.packed.document.data(),
+                      .initial_state = in.initial.empty() ? nullptr : in.initial.data()},
+           .y = r.y.data(),
+           .workspace = nullptr,
+           .final_state = r.final_state.data(),
+           .total_decay = r.total_decay.data()});
   return r;
 }
 
@@ -138,46 +72,32 @@ struct Gradients {
 
 // Runs twice, storing and then adding: the second run must double the sums over tokens.
 Gradients backward(const Case& c, Dtype storage, const Inputs& in) {
-  const std::int64_t n = c.packed.tokens, heads = c.shape.heads;
-  const Dtype sums = execution::accumulation(storage);
-  const Operand o(c, storage, in);
-  const Array dy(storage, {n, c.inner()}, in.dy);
-  const Array dx(storage, {n, c.inner() + 3}), ddt(storage, {n, heads + 2});
-  const Array db(storage, {n, c.shared() + 1}), dc(storage, {n, c.shared()});
-  const Array da_log(sums, {heads}), dd(sums, {heads}), ddt_bias(sums, {heads});
-  const Array dinitial(sums, {heads, c.shape.head_dim, c.shape.state});
-  const SsdEndGradients ends{o.initial, o.dfinal, dinitial};
-  const auto run = [&](bool accumulate) {
-    const Array room = workspace(ssd_backward_workspace_bytes(c.shape, n, storage));
-    on_queue([&](Queue& q) {
-      ssd_backward(q, c.shape,
-                   {.dy = dy,
-                    .inputs = o.views(c),
-                    .dx = dx.columns(3, c.inner()),
-                    .ddt = ddt.columns(1, heads),
-                    .db = db.columns(1, c.shared()),
-                    .dc = dc.columns(0, c.shared()),
-                    .da_log = da_log,
-                    .dd = dd,
-                    .ddt_bias = ddt_bias,
-                    .workspace = room},
-                   accumulate, ends);
-    });
-    return Gradients{columns_of(dx, 3, c.inner()),
-                     columns_of(ddt, 1, heads),
-                     columns_of(db, 1, c.shared()),
-                     dc.values(),
-                     da_log.values(),
-                     dd.values(),
-                     ddt_bias.values(),
-                     dinitial.values()};
+  SsdBackward op = c.op<SsdBackward>(storage);
+  op.initial_state = !in.initial.empty();
+  op.dfinal_state = !in.dfinal.empty();
+  op.dinitial_state = true;
+  Random unused;
+  const Arrays<SsdBackward> o = make_arrays(op, unused);
+  set_inputs(o.inputs, c, in);
+  set(o.dy, in.dy);
+  if (op.dfinal_state) set(o.dfinal_state, in.dfinal);
+  const auto results = [&](bool accumulate) {
+    op.accumulate = accumulate;
+    run(op, o);
+    const Values dxbc = stored(o.gradients.dxbc);
+    const std::int64_t inner = c.shape.inner(), shared = c.shape.shared();
+    return Gradients{
+        columns(c.shape, dxbc, 0, inner),      stored(o.gradients.ddt),
+        columns(c.shape, dxbc, inner, shared), columns(c.shape, dxbc, inner + shared, shared),
+        o.gradients.da_log.values(),           o.gradients.dd.values(),
+        o.gradients.ddt_bias.values(),         o.dinitial_state.values()};
   };
-  const Gradients stored = run(false), added = run(true);
-  EXPECT_EQ(added.dx, stored.dx);
-  EXPECT_EQ(added.da_log, doubled(stored.da_log));
-  EXPECT_EQ(added.dd, doubled(stored.dd));
-  EXPECT_EQ(added.ddt_bias, doubled(stored.ddt_bias));
-  return stored;
+  const Gradients first = results(false), added = results(true);
+  EXPECT_EQ(added.dx, first.dx);
+  EXPECT_EQ(added.da_log, doubled(first.da_log));
+  EXPECT_EQ(added.dd, doubled(first.dd));
+  EXPECT_EQ(added.ddt_bias, doubled(first.ddt_bias));
+  return first;
 }
 
 struct Pair {
@@ -234,18 +154,13 @@ TEST(ssd, documents_are_apart) {
   const Case c = large_case();
   const Inputs in(random, c, Dtype::fp64);
   const Values packed = forward(c, Dtype::fp64, in);
+  const std::int64_t inner = c.shape.inner();
   for (std::int64_t begin = 0, end = 0; begin < c.packed.tokens; begin = end) {
     while (end < c.packed.tokens && c.packed.same(begin, end)) ++end;
-    const auto part = [&](const Values& values, std::int64_t width) {
-      return Values(values.begin() + begin * width, values.begin() + end * width);
-    };
-    Inputs alone = in;
-    alone.x = part(in.x, c.inner());
-    alone.dt = part(in.dt, c.shape.heads);
-    alone.b = part(in.b, c.shared());
-    alone.c = part(in.c, c.shared());
-    const Values expected = recurrence({c.shape, Packed({end - begin})}, alone);
-    EXPECT_LT(relative_error(part(packed, c.inner()), expected), 1e-12) << "document at " << begin;
+    const Values expected =
+        recurrence({c.shape, Packed({end - begin})}, in.part(c, begin, end - begin));
+    const Values part(packed.begin() + begin * inner, packed.begin() + end * inner);
+    EXPECT_LT(relative_error(part, expected), 1e-12) << "document at " << begin;
   }
 }
 
@@ -289,19 +204,9 @@ TEST(ssd, segments_hand_the_state_on) {
   Results got;
   Values state = in.initial;
   for (int i = 0; i < 3; ++i) {
-    const auto part = [&](const Values& values, std::int64_t width) {
-      return Values(values.begin() + cuts[i] * width, values.begin() + cuts[i + 1] * width);
-    };
-    Case c = whole;
-    c.packed.tokens = cuts[i + 1] - cuts[i];
-    c.packed.document.assign(whole.packed.document.begin() + cuts[i],
-                             whole.packed.document.begin() + cuts[i + 1]);
-    Inputs segment = in;
-    segment.x = part(in.x, whole.inner());
-    segment.dt = part(in.dt, whole.shape.heads);
-    segment.b = part(in.b, whole.shared());
-    segment.c = part(in.c, whole.shared());
-    segment.dy = part(in.dy, whole.inner());
+    const std::int64_t n = cuts[i + 1] - cuts[i];
+    const Case c = part_of(whole, cuts[i], n);
+    Inputs segment = in.part(whole, cuts[i], n);
     segment.initial = state;
     const Results r = results(c, Dtype::fp64, segment);
     state = r.final_state;
@@ -384,9 +289,9 @@ TEST(ssd, two_runs_give_the_same_bits) {
 
 // Flops per token of the shape that design section 10 names, in units of 10^6.
 TEST(ssd, cost_counts_whole_tiles) {
-  const SsdShape shape{64, 64, 8, 128, 64};
-  EXPECT_NEAR(ssd_forward_cost(shape, 1, Dtype::bf16).flops / 1e6, 3.41, 0.005);
-  EXPECT_NEAR(ssd_backward_cost(shape, 1, Dtype::bf16).flops / 1e6, 8.13, 0.005);
+  const Case c{{64, 64, 8, 128, 64}, Packed({1})};
+  EXPECT_NEAR(c.op<SsdForward>(Dtype::bf16).cost().flops / 1e6, 3.41, 0.005);
+  EXPECT_NEAR(c.op<SsdBackward>(Dtype::bf16).cost().flops / 1e6, 8.13, 0.005);
 }
 
 }  // namespace

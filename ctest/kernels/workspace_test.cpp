@@ -23,12 +23,26 @@ TEST(workspace, is_that_of_a_gpu_in_every_build) {
   const Conv1dBackward conv{
       .tokens = kTokens, .channels = 6144, .width = 4, .storage = Dtype::bf16, .accumulate = false};
   EXPECT_EQ(conv.workspace_bytes(), 31457280);
-  EXPECT_EQ(ssd_forward_workspace_bytes(kScan, kTokens, Dtype::bf16), 545259520);
-  EXPECT_EQ(ssd_backward_workspace_bytes(kScan, kTokens, Dtype::bf16), 1082327040);
-  EXPECT_EQ(ssd_forward_workspace_bytes(kScan, kTokens, Dtype::fp32), 1073872896);
-  EXPECT_EQ(ssd_backward_workspace_bytes(kScan, kTokens, Dtype::fp32), 2282225664);
-  EXPECT_EQ(conv_scan_forward_workspace_bytes(kScan, kTokens, Dtype::bf16, false), 746586112);
-  EXPECT_EQ(conv_scan_backward_workspace_bytes(kScan, kTokens, Dtype::bf16), 1283653632);
+  const auto forward = [](Dtype storage) {
+    return SsdForward{.shape = kScan, .tokens = kTokens, .storage = storage}.workspace_bytes();
+  };
+  const auto backward = [](Dtype storage) {
+    return SsdBackward{.shape = kScan, .tokens = kTokens, .storage = storage, .accumulate = false}
+        .workspace_bytes();
+  };
+  EXPECT_EQ(forward(Dtype::bf16), 545259520);
+  EXPECT_EQ(backward(Dtype::bf16), 1082327040);
+  EXPECT_EQ(forward(Dtype::fp32), 1073872896);
+  EXPECT_EQ(backward(Dtype::fp32), 2282225664);
+  const ConvScanForward fused{
+      .shape = kScan, .tokens = kTokens, .conv_width = 4, .storage = Dtype::bf16};
+  const ConvScanBackward fused_backward{.shape = kScan,
+                                        .tokens = kTokens,
+                                        .conv_width = 4,
+                                        .storage = Dtype::bf16,
+                                        .accumulate = false};
+  EXPECT_EQ(fused.workspace_bytes(), 746586112);
+  EXPECT_EQ(fused_backward.workspace_bytes(), 1283653632);
   EXPECT_EQ(grouped_fc2_backward_input_workspace_bytes(4 * kTokens, 1024, Dtype::bf16), 2097152);
   const AttentionShape attention{.heads = 16, .kv_heads = 4, .head_dim = 128, .scale = 1};
   EXPECT_EQ(attention_forward_workspace_bytes(attention, kTokens, 2, Dtype::bf16), 1280);

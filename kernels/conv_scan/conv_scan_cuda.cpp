@@ -1,141 +1,158 @@
-#include "kernels/conv_scan/conv_scan_cuda.hpp"
+#include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <initializer_list>
+#include <type_traits>
 
 #include "execution/error.hpp"
-#include "kernels/conv1d/conv1d_layout.hpp"
+#include "kernels/conv_scan/conv_scan_steps.hpp"
 #include "kernels/conv_scan/convolve_launch.hpp"
 #include "kernels/hopper/tensor_map.hpp"
+#include "kernels/launch.hpp"
 #include "kernels/machine.hpp"
-#include "kernels/ssd/ssd_stages.hpp"
 
+/// Convolution and scan as one operator on the GPU: the convolution is made in the kernel that
+/// makes the scan's segment states (backward: its records), the rest is the scan's.
 namespace stowage::kernels {
 namespace {
 
 using namespace conv_scan;
 
-std::int64_t channels_of(const SsdCudaShape& shape) {
-  return static_cast<std::int64_t>(shape.heads) * shape.head_dim + 2LL * shape.groups * shape.state;
-}
-
-/// The scan's shape, with rows as `convolved` has them.
-SsdCudaShape scan_shape(SsdCudaShape shape) {
-  shape.xbc_stride = shape.dxbc_stride = channels_of(shape);
-  return shape;
-}
-
 /// (tokens, C) bf16 as tiles of 64 columns and `rows` tokens.
-CUtensorMap tile_map(const SsdCudaShape& shape, const void* base, std::int64_t stride, int rows,
-                     hopper::Swizzle swizzle) {
-  const std::uint64_t extents[] = {64, static_cast<std::uint64_t>(shape.tokens),
-                                   static_cast<std::uint64_t>(channels_of(shape) / 64)};
+CUtensorMap tile_map(const SsdShape& shape, std::int64_t tokens, const void* base,
+                     std::int64_t stride, int rows, hopper::Swizzle swizzle) {
+  const std::uint64_t extents[] = {64, static_cast<std::uint64_t>(tokens),
+                                   static_cast<std::uint64_t>(shape.channels() / 64)};
   const std::uint64_t strides[] = {static_cast<std::uint64_t>(stride) * 2, 128};
   const std::uint32_t box[] = {64, static_cast<std::uint32_t>(rows), 1};
   return hopper::make_tensor_map(hopper::TensorMapType::bf16, base, extents, strides, box, swizzle);
 }
 
+void check(cudaError_t status) {
+  STOWAGE_ASSERT(status == cudaSuccess, "conv_scan: launch of convolve failed: {}",
+                 cudaGetErrorString(status));
+}
+
+/// Whether the tensor-core kernels serve these rows before the convolution on this machine.
+template <class S>
+bool serves(const SsdShape& shape, std::int64_t tokens, std::initializer_list<std::int64_t> strides,
+            std::initializer_list<const void*> pointers) {
+  const auto whole = [](std::int64_t stride) { return stride % 8 == 0; };
+  const auto aligned = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
+  return std::is_same_v<S, execution::Bf16> && machine().wgmma() && tokens > 0 &&
+         shape.head_dim > 0 && shape.head_dim % ssd::kPart == 0 &&
+         (shape.state == 64 || shape.state == 128) && shape.groups > 0 &&
+         served(static_cast<int>(shape.heads / shape.groups * (shape.head_dim / ssd::kPart)),
+                static_cast<int>(shape.state)) &&
+         std::ranges::all_of(strides, whole) && std::ranges::all_of(pointers, aligned);
+}
+
+/// The scan's shape, with rows as the convolution leaves them.
+template <class Op, class S>
+SsdCudaShape scan_shape(const Op& op, const OperandsOf<Op, Pointers<S>>& o) {
+  SsdCudaShape shape = detail::cuda_shape(op.shape, op.tokens);
+  shape.dt_stride = o.inputs.dt.stride;
+  return shape;
+}
+
 /// The launch of everything before the scan; the caller adds where states go.
-template <class Args>
-ConvolveParameters convolve_parameters(const SsdCudaShape& shape, const Args& args,
-                                       const ssd::Sizes& sizes, float* records, ssd::Span* spans) {
-  ConvolveParameters p;
-  p.steps.sizes = sizes;
-  p.steps.dt_raw = args.scan.dt_raw;
-  p.steps.dt_stride = shape.dt_stride;
-  p.steps.a_log = args.scan.a_log;
-  p.steps.dt_bias = args.scan.dt_bias;
-  p.steps.seq_idx = args.scan.seq_idx;
-  p.steps.dt_min = shape.dt_min;
-  p.steps.dt_max = shape.dt_max;
-  p.steps.bf16_parameters = shape.bf16_parameters;
-  p.steps.records = records;
-  p.steps.spans = spans;
-  p.state = shape.state;
-  p.width = args.conv_width;
-  p.in = tile_map(shape, args.scan.xbc, shape.xbc_stride, ssd::kChunk, hopper::Swizzle::b128);
-  p.halo = tile_map(shape, args.scan.xbc, shape.xbc_stride, kHalo, hopper::Swizzle::none);
-  p.out = tile_map(shape, args.convolved, channels_of(shape), ssd::kChunk, hopper::Swizzle::b128);
-  p.weight = args.conv_weight;
-  p.bias = args.conv_bias;
-  return p;
-}
-
-void check(int status, const char* kernel) {
-  STOWAGE_ASSERT(status == cudaSuccess, "conv_scan: launch of {} failed: {}", kernel,
-                 cudaGetErrorString(static_cast<cudaError_t>(status)));
-}
-
-Conv1dCudaShape conv_shape(const SsdCudaShape& shape, int width = 4) {
-  Conv1dCudaShape conv;
-  conv.width = width;
-  conv.tokens = shape.tokens;
-  conv.channels = static_cast<int>(channels_of(shape));
-  conv.x_stride = shape.xbc_stride;
-  conv.y_stride = conv.channels;
-  conv.dx_stride = shape.dxbc_stride;
-  conv.bf16_parameters = shape.bf16_parameters;
-  return conv;
+template <class Op, class S>
+ConvolveParameters convolve_parameters(const Op& op, const OperandsOf<Op, Pointers<S>>& o,
+                                       const void* convolved, const ssd::Sizes& sizes,
+                                       float* records, ssd::Span* spans) {
+  const SsdCudaShape shape = scan_shape<Op, S>(op, o);
+  const Matrix<const S>& xbc = o.inputs.xbc;
+  const auto tiles = [&](const void* base, std::int64_t stride, int rows, hopper::Swizzle swizzle) {
+    return tile_map(op.shape, op.tokens, base, stride, rows, swizzle);
+  };
+  return {.steps = {.sizes = sizes,
+                    .dt_raw = o.inputs.dt.data,
+                    .dt_stride = shape.dt_stride,
+                    .a_log = o.inputs.a_log,
+                    .dt_bias = o.inputs.dt_bias,
+                    .seq_idx = o.inputs.seq_idx,
+                    .dt_min = shape.dt_min,
+                    .dt_max = shape.dt_max,
+                    .bf16_parameters = shape.bf16_parameters,
+                    .records = records,
+                    .spans = spans},
+          .state = shape.state,
+          .width = static_cast<int>(op.conv_width),
+          .in = tiles(xbc.data, xbc.stride, ssd::kChunk, hopper::Swizzle::b128),
+          .halo = tiles(xbc.data, xbc.stride, kHalo, hopper::Swizzle::none),
+          .out = tiles(convolved, op.shape.channels(), ssd::kChunk, hopper::Swizzle::b128),
+          .weight = o.conv_weight,
+          .bias = o.conv_bias};
 }
 
 }  // namespace
 
-bool conv_scan_cuda_serves(const SsdCudaShape& shape) {
-  return machine().wgmma() && shape.tokens > 0 && shape.head_dim > 0 &&
-         shape.head_dim % ssd::kPart == 0 && (shape.state == 64 || shape.state == 128) &&
-         shape.groups > 0 &&
-         served(shape.heads / shape.groups * (shape.head_dim / ssd::kPart), shape.state) &&
-         shape.xbc_stride % 8 == 0 && shape.dxbc_stride % 8 == 0;
+template <class S>
+bool ConvScanForward::is_fused(const Operands<Pointers<S>>& o) const {
+  return serves<S>(shape, tokens, {o.inputs.xbc.stride}, {o.inputs.xbc.data, o.y});
 }
 
-std::size_t conv_scan_cuda_forward_workspace_bytes(const SsdCudaShape& shape) {
-  return ssd_cuda_forward_workspace_bytes(scan_shape(shape));
-}
-
-std::size_t conv_scan_cuda_backward_workspace_bytes(const SsdCudaShape& shape) {
-  return std::max(ssd_cuda_backward_workspace_bytes(scan_shape(shape)),
-                  conv1d::workspace_bytes(conv_shape(shape)));
-}
-
-void conv_scan_cuda_forward(const SsdCudaShape& shape, const ConvScanCudaForward& args,
-                            cudaStream_t stream) {
-  const SsdCudaShape scan = scan_shape(shape);
-  const ssd::ForwardRoom room = ssd::forward_room(scan, args.scan.workspace);
-  ConvolveParameters p = convolve_parameters(shape, args, room.sizes, room.records, room.spans);
+template <class S>
+int ConvScanForward::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  const detail::ConvScanForwardSteps<S> steps(*this, o);
+  if (!is_fused<S>(o))
+    return steps.each(
+        [&](const auto& op, const auto& operands) { return op.launch(operands, stream); });
+  const auto on = static_cast<cudaStream_t>(stream);
+  const auto& scan = steps.scan;
+  const SsdCudaShape sizes = scan_shape<ConvScanForward, S>(*this, o);
+  const ssd::ForwardRoom room = ssd::forward_room(sizes, scan.workspace);
+  ConvolveParameters p = convolve_parameters<ConvScanForward, S>(*this, o, steps.conv.y, room.sizes,
+                                                                 room.records, room.spans);
   p.piece_chunks = room.sizes.piece_chunks;
   p.partials = room.partials;
   p.through = room.through;
-  check(launch_convolve(p, stream), "convolve");
-  SsdCudaForward after = args.scan;
-  after.xbc = args.convolved;
-  ssd::forward_from_states(scan, room.sizes, after, stream);
+  check(launch_convolve(p, on));
+  ssd::forward_from_states(
+      sizes, room.sizes, {cuda_inputs(scan.inputs), scan.y, nullptr, nullptr, scan.workspace}, on);
+  return cudaSuccess;
 }
 
-void conv_scan_cuda_backward(const SsdCudaShape& shape, const ConvScanCudaBackward& args,
-                             cudaStream_t stream) {
-  const SsdCudaShape scan = scan_shape(shape);
-  const ssd::BackwardRoom room = ssd::backward_room(scan, args.scan.workspace);
+template <class S>
+bool ConvScanBackward::is_fused(const Operands<Pointers<S>>& o) const {
+  const Matrix<S>& dxbc = o.gradients.dxbc;
+  return serves<S>(shape, tokens, {o.inputs.xbc.stride, dxbc.stride},
+                   {o.inputs.xbc.data, o.dy, dxbc.data});
+}
+
+template <class S>
+int ConvScanBackward::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  const detail::ConvScanBackwardSteps<S> steps(*this, o);
+  if (!is_fused<S>(o))
+    return steps.each(
+        [&](const auto& op, const auto& operands) { return op.launch(operands, stream); });
+  const auto on = static_cast<cudaStream_t>(stream);
+  const auto& scan = steps.scan;
+  SsdCudaShape sizes = scan_shape<ConvScanBackward, S>(*this, o);
+  sizes.ddt_stride = scan.gradients.ddt.stride;
+  const ssd::BackwardRoom room = ssd::backward_room(sizes, scan.workspace);
   // the forward's segments share out the convolution, as nothing but the scan needs states here
-  ssd::Sizes sizes = ssd::forward_room(scan, nullptr).sizes;
-  sizes.record_floats = room.sizes.record_floats;
-  check(launch_convolve(convolve_parameters(shape, args, sizes, room.records, room.spans), stream),
-        "convolve");
-  SsdCudaBackward after = args.scan;
-  after.xbc = args.convolved;
-  after.dxbc = args.convolved;
-  ssd::backward_from_records(scan, after, stream);
-
-  Conv1dCudaBackward conv;
-  conv.dy = args.convolved;
-  conv.x = args.scan.xbc;
-  conv.w = args.conv_weight;
-  conv.b = args.conv_bias;
-  conv.seq_idx = args.scan.seq_idx;
-  conv.dx = args.scan.dxbc;
-  conv.dw = args.dconv_weight;
-  conv.db = args.dconv_bias;
-  conv.workspace = args.scan.workspace;
-  conv.accumulate = args.scan.accumulate;
-  check(conv1d::launch_backward(conv_shape(shape, args.conv_width), conv, stream), "conv1d");
+  ssd::Sizes conv_sizes = ssd::forward_room(sizes, nullptr).sizes;
+  conv_sizes.record_floats = room.sizes.record_floats;
+  check(launch_convolve(convolve_parameters<ConvScanBackward, S>(*this, o, steps.conv.y, conv_sizes,
+                                                                 room.records, room.spans),
+                        on));
+  ssd::backward_from_records(sizes,
+                             {cuda_inputs(scan.inputs), scan.dy, nullptr, scan.gradients.dxbc.data,
+                              scan.gradients.ddt.data, scan.gradients.da_log, scan.gradients.dd,
+                              scan.gradients.ddt_bias, nullptr, scan.workspace, accumulate},
+                             on);
+  return conv_backward().launch(steps.conv_backward, stream);
 }
+
+#define STOWAGE_INSTANTIATE(Op)                                         \
+  template bool Op::is_fused(const Operands<Pointers<float>>& o) const; \
+  template bool Op::is_fused(const Operands<Pointers<execution::Bf16>>& o) const;
+STOWAGE_INSTANTIATE(ConvScanForward)
+STOWAGE_INSTANTIATE(ConvScanBackward)
+#undef STOWAGE_INSTANTIATE
+
+STOWAGE_LAUNCHES(ConvScanForward)
+STOWAGE_LAUNCHES(ConvScanBackward)
 
 }  // namespace stowage::kernels

@@ -1,127 +1,109 @@
 #pragma once
 
-#include "kernels/conv1d/conv1d.hpp"
 #include "kernels/conv_scan/conv_scan.hpp"
 
-/// What the queue form of conv_scan hands to its host and device forms.
+/// The operators that conv_scan consists of, with their operands: how the host runs it, and a GPU
+/// where the fused kernels do not serve.
 namespace stowage::kernels::detail {
 
-/// Channels C of the convolution.
-constexpr std::int64_t conv_scan_channels(const SsdShape& shape) {
-  return shape.heads * shape.head_dim + 2 * shape.groups * shape.state;
+/// Bytes of (n, C) rows in the workspace.
+std::size_t conv_scan_rows_bytes(const SsdShape& shape, std::int64_t tokens,
+                                 execution::Dtype storage);
+/// Whether the gradient of the rows between may lie where they do.
+bool conv_scan_in_place(const SsdShape& shape, execution::Dtype storage);
+
+/// The inputs of the scan once the convolution is there.
+template <class S>
+SsdInputs<Pointers<S>> behind_conv(SsdInputs<Pointers<S>> inputs, const S* convolved) {
+  const std::int64_t channels = inputs.xbc.columns;
+  inputs.xbc = {convolved, inputs.xbc.rows, channels, channels};
+  return inputs;
 }
 
-/// The workspace: rows between convolution and scan, their gradient, and what the parts need.
-struct ConvScanRoom {
-  void* convolved = nullptr;
-  void* dconvolved = nullptr;  ///< may be `convolved`
-  void* parts = nullptr;
-};
-
-/// The operands in memory; X, B and C are columns of one matrix.
-template <class S>
-struct ConvScanInputs {
-  Matrix<const S> xbc, dt;
-  const S* conv_weight = nullptr;
-  const S* conv_bias = nullptr;
-  const S* a_log = nullptr;
-  const S* d = nullptr;
-  const S* dt_bias = nullptr;
-  const std::int32_t* seq_idx = nullptr;
-  std::int64_t conv_width = 0;  ///< taps of conv_weight
-
-  Conv1dForward conv() const {
-    return {.tokens = xbc.rows,
-            .channels = xbc.columns,
-            .width = conv_width,
-            .storage = execution::kDtypeOf<S>};
-  }
-  OperandsOf<Conv1dForward, Pointers<S>> conv_operands(S* convolved) const {
-    return {.x = xbc,
-            .w = conv_weight,
-            .b = conv_bias,
-            .seq_idx = seq_idx,
-            .y = convolved,
-            .halo = nullptr};
-  }
-
-  /// The scan's inputs once the convolution is there.
-  SsdInputs<S> scan(const SsdShape& shape, const S* convolved) const {
-    const std::int64_t inner = shape.heads * shape.head_dim, shared = shape.groups * shape.state;
-    const std::int64_t stride = conv_scan_channels(shape);
-    return {{convolved, xbc.rows, inner, stride},
-            dt,
-            {convolved + inner, xbc.rows, shared, stride},
-            {convolved + inner + shared, xbc.rows, shared, stride},
-            a_log,
-            d,
-            dt_bias,
-            seq_idx};
-  }
-};
+template <class Op, class S>
+OperandsOf<Conv1dForward, Pointers<S>> conv_operands(const OperandsOf<Op, Pointers<S>>& o,
+                                                     S* convolved) {
+  return {.x = o.inputs.xbc,
+          .w = o.conv_weight,
+          .b = o.conv_bias,
+          .seq_idx = o.inputs.seq_idx,
+          .y = convolved,
+          .halo = nullptr};
+}
 
 template <class S>
-struct ConvScanGradients {
+struct ConvScanForwardSteps {
   using A = execution::Accumulation<S>;
-  Matrix<S> dxbc, ddt;
-  A* dconv_weight = nullptr;
-  A* dconv_bias = nullptr;
-  A* da_log = nullptr;
-  A* dd = nullptr;
-  A* ddt_bias = nullptr;
 
-  Conv1dBackward conv(const ConvScanInputs<S>& in, bool accumulate) const {
-    return {.tokens = in.xbc.rows,
-            .channels = in.xbc.columns,
-            .width = in.conv_width,
-            .storage = execution::kDtypeOf<S>,
-            .accumulate = accumulate};
+  ConvScanForwardSteps(const ConvScanForward& op, const OperandsOf<ConvScanForward, Pointers<S>>& o)
+      : op_(op) {
+    const std::size_t rows =
+        op.convolved ? 0 : conv_scan_rows_bytes(op.shape, op.tokens, op.storage);
+    S* between = op.convolved ? o.convolved : reinterpret_cast<S*>(o.workspace);
+    conv = conv_operands<ConvScanForward>(o, between);
+    scan = {.inputs = behind_conv<S>(o.inputs, between),
+            .y = o.y,
+            .workspace = reinterpret_cast<A*>(o.workspace + rows),
+            .final_state = nullptr,
+            .total_decay = nullptr};
   }
-  OperandsOf<Conv1dBackward, Pointers<S>> conv_operands(const ConvScanInputs<S>& in,
-                                                        const S* dconvolved, A* workspace) const {
-    return {.dy = dconvolved,
-            .x = in.xbc,
-            .w = in.conv_weight,
-            .b = in.conv_bias,
-            .seq_idx = in.seq_idx,
-            .dx = dxbc,
-            .dw = dconv_weight,
-            .db = dconv_bias,
-            .workspace = workspace,
-            .halo = nullptr,
-            .dhalo = nullptr};
+  /// @param run of an operator on its operands; not 0: the rest is left out
+  int each(auto&& run) const {
+    const int code = run(op_.conv(), conv);
+    return code != 0 ? code : run(op_.scan(), scan);
   }
 
-  SsdGradients<S> scan(const SsdShape& shape, S* dconvolved) const {
-    const std::int64_t inner = shape.heads * shape.head_dim, shared = shape.groups * shape.state;
-    const std::int64_t stride = conv_scan_channels(shape);
-    return {{dconvolved, dxbc.rows, inner, stride},
-            ddt,
-            {dconvolved + inner, dxbc.rows, shared, stride},
-            {dconvolved + inner + shared, dxbc.rows, shared, stride},
-            da_log,
-            dd,
-            ddt_bias};
-  }
+  OperandsOf<Conv1dForward, Pointers<S>> conv;
+  OperandsOf<SsdForward, Pointers<S>> scan;
+
+ private:
+  const ConvScanForward& op_;
 };
 
-/// Whether the fused kernels (conv_scan_cuda.hpp) take these operands on this machine; of `inputs`
-/// the matrices count. S is float or Bf16.
 template <class S>
-bool conv_scan_forward_is_fused(const SsdShape& shape, const ConvScanInputs<S>& inputs, const S* y);
-template <class S>
-bool conv_scan_backward_is_fused(const SsdShape& shape, const ConvScanInputs<S>& inputs,
-                                 const S* dy, const ConvScanGradients<S>& gradients);
+struct ConvScanBackwardSteps {
+  using A = execution::Accumulation<S>;
 
-/// Device forms: the fused kernels where they serve, else the two operators' own. Asynchronous on
-/// `stream`, a cudaStream_t; capturable. Returns the cudaError_t of the launches; throws as those
-/// do.
-template <class S>
-int conv_scan_forward_cuda(const SsdShape& shape, const ConvScanInputs<S>& inputs, S* y,
-                           const ConvScanRoom& room, void* stream);
-template <class S>
-int conv_scan_backward_cuda(const SsdShape& shape, const ConvScanInputs<S>& inputs, const S* dy,
-                            const ConvScanGradients<S>& gradients, const ConvScanRoom& room,
-                            bool accumulate, void* stream);
+  ConvScanBackwardSteps(const ConvScanBackward& op,
+                        const OperandsOf<ConvScanBackward, Pointers<S>>& o)
+      : op_(op) {
+    const std::size_t rows = conv_scan_rows_bytes(op.shape, op.tokens, op.storage);
+    const std::size_t gradients = conv_scan_in_place(op.shape, op.storage) ? 0 : rows;
+    S* convolved = reinterpret_cast<S*>(o.workspace);
+    S* dconvolved = reinterpret_cast<S*>(o.workspace + gradients);
+    A* parts = reinterpret_cast<A*>(o.workspace + gradients + rows);
+    conv = conv_operands<ConvScanBackward>(o, convolved);
+    scan = {.inputs = behind_conv<S>(o.inputs, convolved),
+            .dy = o.dy,
+            .gradients = o.gradients,
+            .workspace = parts,
+            .dfinal_state = nullptr,
+            .dinitial_state = nullptr};
+    scan.gradients.dxbc = {dconvolved, op.tokens, conv.x.columns, conv.x.columns};
+    conv_backward = {.dy = dconvolved,
+                     .x = conv.x,
+                     .w = conv.w,
+                     .b = conv.b,
+                     .seq_idx = conv.seq_idx,
+                     .dx = o.gradients.dxbc,
+                     .dw = o.dconv_weight,
+                     .db = o.dconv_bias,
+                     .workspace = parts,
+                     .halo = nullptr,
+                     .dhalo = nullptr};
+  }
+  int each(auto&& run) const {
+    if (const int code = run(op_.conv(), conv); code != 0) return code;
+    const int code = run(op_.scan(), scan);
+    return code != 0 ? code : run(op_.conv_backward(), conv_backward);
+  }
+
+  OperandsOf<Conv1dForward, Pointers<S>> conv;
+  OperandsOf<SsdBackward, Pointers<S>> scan;
+  OperandsOf<Conv1dBackward, Pointers<S>> conv_backward;
+
+ private:
+  const ConvScanBackward& op_;
+};
 
 }  // namespace stowage::kernels::detail

@@ -10,7 +10,6 @@ namespace stowage::kernels {
 using detail::SsdSizes;
 using detail::SsdWorkspace;
 using execution::Accumulation;
-using execution::Bf16;
 
 namespace {
 
@@ -18,7 +17,8 @@ constexpr std::int64_t kTokens = 64;  // of one product
 
 // Step sizes and decays of all tokens.
 template <class S>
-std::vector<Accumulation<S>> steps_and_decays(const SsdSizes& sizes, const SsdInputs<S>& inputs) {
+std::vector<Accumulation<S>> steps_and_decays(const SsdSizes& sizes,
+                                              const SsdInputs<Pointers<S>>& inputs) {
   std::vector<Accumulation<S>> room(static_cast<std::size_t>(2 * sizes.heads * sizes.tokens));
   detail::ssd_steps(sizes, inputs, SsdWorkspace<Accumulation<S>>(sizes, room.data()));
   return room;
@@ -44,62 +44,38 @@ void weighted_sum(const SsdSizes& sizes, const Matrix<const S>& v, const Matrix<
   std::copy_n(sum.data(), sum.size(), to);
 }
 
-// A state or an adjoint of each head, and its decay. `weigh(steps, decays, weight)` fills the
-// weights of a head's tokens and gives the decay over all of them.
-template <class S, class Weigh>
-void leave(const SsdShape& shape, const SsdInputs<S>& inputs, const Matrix<const S>& v,
-           const Matrix<const S>& u, Accumulation<S>* to, const Weigh& weigh) {
+}  // namespace
+
+template <bool kAdjoint>
+template <class S>
+void SsdSegment<kAdjoint>::reference(const Operands<Pointers<S>>& o) const {
   using A = Accumulation<S>;
-  const SsdSizes sizes(shape, inputs.x.rows);
-  std::vector<A> room = steps_and_decays(sizes, inputs);
+  const SsdSizes sizes(shape, tokens);
+  std::vector<A> room = steps_and_decays(sizes, o.inputs);
   const SsdWorkspace<A> steps(sizes, room.data());
+  const Matrix<const S> v = kAdjoint ? sizes.rows(o.dy) : sizes.x(o.inputs.xbc);
+  const Matrix<const S> u = kAdjoint ? sizes.c(o.inputs.xbc) : sizes.b(o.inputs.xbc);
   execution::host_for_each(sizes.heads, [&](std::int64_t head) {
-    std::vector<A> weight(static_cast<std::size_t>(sizes.tokens));
+    const A *step = steps.steps(head), *decay = steps.decays(head);
+    std::vector<A> weight(static_cast<std::size_t>(tokens));
+    A product{1};
+    if constexpr (kAdjoint) {
+      for (std::int64_t t = 0; t < tokens; ++t) weight[t] = product *= decay[t];
+    } else {
+      for (std::int64_t t = tokens - 1; t >= 0; --t) {
+        weight[t] = product * step[t];
+        product *= decay[t];
+      }
+    }
+    o.to[sizes.heads * sizes.state_elements() + head] = product;
     const std::int64_t group = head / sizes.heads_per_group();
-    to[sizes.heads * sizes.state_elements() + head] =
-        weigh(sizes.tokens, steps.steps(head), steps.decays(head), weight.data());
-    weighted_sum(sizes, block(v, 0, head * sizes.head_dim, sizes.tokens, sizes.head_dim),
-                 block(u, 0, group * sizes.state, sizes.tokens, sizes.state), weight,
-                 to + head * sizes.state_elements());
+    weighted_sum(sizes, block(v, 0, head * sizes.head_dim, tokens, sizes.head_dim),
+                 block(u, 0, group * sizes.state, tokens, sizes.state), weight,
+                 o.to + head * sizes.state_elements());
   });
 }
 
-}  // namespace
-
-template <class S>
-void ssd_segment_state_ref(const SsdShape& shape, const SsdInputs<S>& inputs, Accumulation<S>* to) {
-  using A = Accumulation<S>;
-  leave(shape, inputs, inputs.x, inputs.b, to,
-        [](std::int64_t tokens, const A* step, const A* decay, A* weight) {
-          A product{1};
-          for (std::int64_t t = tokens - 1; t >= 0; --t) {
-            weight[t] = product * step[t];
-            product *= decay[t];
-          }
-          return product;
-        });
-}
-
-template <class S>
-void ssd_segment_adjoint_ref(const SsdShape& shape, const SsdInputs<S>& inputs, const S* dy,
-                             Accumulation<S>* to) {
-  using A = Accumulation<S>;
-  const Matrix<const S> v{dy, inputs.x.rows, inputs.x.columns, inputs.x.columns};
-  leave(shape, inputs, v, inputs.c, to,
-        [](std::int64_t tokens, const A*, const A* decay, A* weight) {
-          A product{1};
-          for (std::int64_t t = 0; t < tokens; ++t) weight[t] = product *= decay[t];
-          return product;
-        });
-}
-
-#define STOWAGE_INSTANTIATE(S)                                                                 \
-  template void ssd_segment_state_ref(const SsdShape&, const SsdInputs<S>&, Accumulation<S>*); \
-  template void ssd_segment_adjoint_ref(const SsdShape&, const SsdInputs<S>&, const S*,        \
-                                        Accumulation<S>*);
-STOWAGE_INSTANTIATE(double)
-STOWAGE_INSTANTIATE(float)
-STOWAGE_INSTANTIATE(Bf16)
-#undef STOWAGE_INSTANTIATE
+STOWAGE_REFERENCES(SsdSegmentState)
+STOWAGE_REFERENCES(SsdSegmentAdjoint)
 
 }  // namespace stowage::kernels

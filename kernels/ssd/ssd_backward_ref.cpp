@@ -11,7 +11,6 @@ namespace stowage::kernels {
 using detail::SsdSizes;
 using detail::SsdWorkspace;
 using execution::Accumulation;
-using execution::Bf16;
 
 namespace {
 
@@ -31,10 +30,12 @@ class BackwardChunk {
  public:
   using A = Accumulation<S>;
 
-  BackwardChunk(const SsdSizes& sizes, const SsdInputs<S>& inputs, const SsdWorkspace<A>& workspace,
+  using Operands = OperandsOf<SsdBackward, Pointers<S>>;
+
+  BackwardChunk(const SsdSizes& sizes, const Operands& o, const SsdWorkspace<A>& workspace,
                 std::int64_t chunk, std::int64_t group)
       : sizes_(sizes),
-        inputs_(inputs),
+        o_(o),
         workspace_(workspace),
         chunk_(chunk),
         group_(group),
@@ -53,8 +54,8 @@ class BackwardChunk {
         dy_(count_, sizes.head_dim),
         exit_term_(count_, sizes.head_dim),
         rows_(count_, kRows) {
-    b_.load(detail::chunk_block(sizes, inputs.b, chunk, group, sizes.state));
-    c_.load(detail::chunk_block(sizes, inputs.c, chunk, group, sizes.state));
+    b_.load(detail::chunk_block(sizes, sizes.b(o.inputs.xbc), chunk, group, sizes.state));
+    c_.load(detail::chunk_block(sizes, sizes.c(o.inputs.xbc), chunk, group, sizes.state));
     multiply(Transpose::no, c_, Transpose::yes, b_, products_);
     db_.set_zero(count_, sizes.state);
     dc_.set_zero(count_, sizes.state);
@@ -62,26 +63,29 @@ class BackwardChunk {
     rows_.set_zero(kRows, count_);
   }
 
-  void run(std::int64_t head, Matrix<const S> dy, const SsdGradients<S>& gradients) {
+  void run(std::int64_t head) {
     head_ = head;
     decay_ = workspace_.decays(head, chunk_);
     step_ = workspace_.steps(head, chunk_);
-    x_.load(detail::chunk_block(sizes_, inputs_.x, chunk_, head, sizes_.head_dim));
-    dy_.load(detail::chunk_block(sizes_, dy, chunk_, head, sizes_.head_dim));
+    x_.load(detail::chunk_block(sizes_, sizes_.x(o_.inputs.xbc), chunk_, head, sizes_.head_dim));
+    dy_.load(detail::chunk_block(sizes_, sizes_.rows(o_.dy), chunk_, head, sizes_.head_dim));
     within_chunk();
-    if (chunk_ + 1 < sizes_.chunks || gradients.dfinal_state != nullptr) to_exit();
+    if (chunk_ + 1 < sizes_.chunks || o_.dfinal_state != nullptr) to_exit();
     skip();
-    dx_.store(detail::chunk_block(sizes_, gradients.dx, chunk_, head, sizes_.head_dim));
+    dx_.store(
+        detail::chunk_block(sizes_, sizes_.x(o_.gradients.dxbc), chunk_, head, sizes_.head_dim));
     from_entry();
-    store_step_gradient(gradients);
+    store_step_gradient();
   }
 
   // After all heads: the gradients of B and C, of which the heads of a group share one.
-  void finish(const SsdGradients<S>& gradients) {
+  void finish() {
     multiply(Transpose::no, dproducts_, Transpose::no, b_, dc_, true);
     multiply(Transpose::yes, dproducts_, Transpose::no, c_, db_, true);
-    db_.store(detail::chunk_block(sizes_, gradients.db, chunk_, group_, sizes_.state));
-    dc_.store(detail::chunk_block(sizes_, gradients.dc, chunk_, group_, sizes_.state));
+    db_.store(
+        detail::chunk_block(sizes_, sizes_.b(o_.gradients.dxbc), chunk_, group_, sizes_.state));
+    dc_.store(
+        detail::chunk_block(sizes_, sizes_.c(o_.gradients.dxbc), chunk_, group_, sizes_.state));
   }
 
  private:
@@ -142,7 +146,7 @@ class BackwardChunk {
   }
 
   void skip() {
-    const A d = static_cast<A>(inputs_.d[head_]);
+    const A d = static_cast<A>(o_.inputs.d[head_]);
     for (std::int64_t i = 0; i < dx_.size(); ++i) dx_.data()[i] += d * dy_.data()[i];
     workspace_.sums(chunk_, head_)[SsdWorkspace<A>::kSkipSum] =
         ordered_sum<A>(dy_.size(), [this](std::int64_t i) { return dy_.data()[i] * x_.data()[i]; });
@@ -150,7 +154,7 @@ class BackwardChunk {
 
   // From the state that enters, to the tokens and to the state that leaves. Uses up dy.
   void from_entry() {
-    if (decay_[0] == A{0} || (chunk_ == 0 && inputs_.initial_state == nullptr)) return;
+    if (decay_[0] == A{0} || (chunk_ == 0 && o_.inputs.initial_state == nullptr)) return;
     const Matrix<const A> state = workspace_.state(chunk_, head_);
     const Matrix<const A> adjoint = workspace_.adjoint(chunk_, head_);
     A* weight = row(kWeight);
@@ -170,19 +174,19 @@ class BackwardChunk {
   }
 
   // Through decay = exp(dt A) and dt = clamp(softplus(raw + bias)).
-  void store_step_gradient(const SsdGradients<S>& gradients) {
-    const A rate = -std::exp(static_cast<A>(inputs_.a_log[head_]));
-    const A bias = static_cast<A>(inputs_.dt_bias[head_]);
+  void store_step_gradient() {
+    const A rate = -std::exp(static_cast<A>(o_.inputs.a_log[head_]));
+    const A bias = static_cast<A>(o_.inputs.dt_bias[head_]);
     A decay_sum{0}, bias_sum{0};
     for (std::int64_t i = 0; i < count_; ++i) {
       const std::int64_t t = sizes_.begin(chunk_) + i;
-      const A raw = static_cast<A>(inputs_.dt(t, head_)) + bias;
+      const A raw = static_cast<A>(o_.inputs.dt(t, head_)) + bias;
       const A unclamped = detail::softplus(raw);
       const bool clamped =
           unclamped < static_cast<A>(sizes_.dt_min) || unclamped > static_cast<A>(sizes_.dt_max);
       const A dstep = row(kStep)[i] + rate * row(kDecay)[i];
       const A draw = clamped ? A{0} : dstep * sigmoid(raw);
-      gradients.ddt(t, head_) = static_cast<S>(draw);
+      o_.gradients.ddt(t, head_) = static_cast<S>(draw);
       bias_sum += draw;
       decay_sum += row(kDecay)[i] * step_[i];
     }
@@ -191,7 +195,7 @@ class BackwardChunk {
   }
 
   const SsdSizes& sizes_;
-  const SsdInputs<S>& inputs_;
+  const Operands& o_;
   const SsdWorkspace<A>& workspace_;
   std::int64_t chunk_, group_, count_, head_ = 0;
   const A* decay_ = nullptr;
@@ -202,51 +206,41 @@ class BackwardChunk {
 
 // The sums over chunks, in order. da_log = A * (sum of dt da), since dA / da_log = A.
 template <class S>
-void sum_chunks(const SsdSizes& sizes, const SsdInputs<S>& inputs,
-                const SsdWorkspace<Accumulation<S>>& workspace, const SsdGradients<S>& gradients,
-                bool accumulate) {
+void sum_chunks(const SsdSizes& sizes, const OperandsOf<SsdBackward, Pointers<S>>& o,
+                const SsdWorkspace<Accumulation<S>>& workspace, bool accumulate) {
   using A = Accumulation<S>;
   using Workspace = SsdWorkspace<A>;
   for (std::int64_t head = 0; head < sizes.heads; ++head) {
     A total[Workspace::kSums] = {};
     for (std::int64_t chunk = 0; chunk < sizes.chunks; ++chunk)
       for (int i = 0; i < Workspace::kSums; ++i) total[i] += workspace.sums(chunk, head)[i];
-    const A rate = -std::exp(static_cast<A>(inputs.a_log[head]));
+    const A rate = -std::exp(static_cast<A>(o.inputs.a_log[head]));
     const auto put = [=](A* to, A value) { to[head] = accumulate ? to[head] + value : value; };
-    put(gradients.da_log, rate * total[Workspace::kDecaySum]);
-    put(gradients.dd, total[Workspace::kSkipSum]);
-    put(gradients.ddt_bias, total[Workspace::kBiasSum]);
+    put(o.gradients.da_log, rate * total[Workspace::kDecaySum]);
+    put(o.gradients.dd, total[Workspace::kSkipSum]);
+    put(o.gradients.ddt_bias, total[Workspace::kBiasSum]);
   }
 }
 
 }  // namespace
 
 template <class S>
-void ssd_backward_ref(const SsdShape& shape, const SsdInputs<S>& inputs, const S* dy,
-                      const SsdGradients<S>& gradients, Accumulation<S>* workspace,
-                      bool accumulate) {
-  const SsdSizes sizes(shape, inputs.x.rows);
-  const SsdWorkspace<Accumulation<S>> room(sizes, workspace);
-  const Matrix<const S> dy_matrix{dy, sizes.tokens, inputs.x.columns, inputs.x.columns};
-  detail::ssd_steps(sizes, inputs, room);
-  detail::ssd_states(sizes, inputs, room);
-  detail::ssd_adjoints(sizes, inputs, dy_matrix, room, gradients);
+void SsdBackward::reference(const Operands<Pointers<S>>& o) const {
+  const SsdSizes sizes(shape, tokens);
+  const SsdWorkspace<Accumulation<S>> room(sizes, o.workspace);
+  detail::ssd_steps(sizes, o.inputs, room);
+  detail::ssd_states(sizes, o.inputs, room);
+  detail::ssd_adjoints<S>(sizes, o, room);
   execution::host_for_each(sizes.chunks * sizes.groups, [&](std::int64_t index) {
     const std::int64_t group = index % sizes.groups;
-    BackwardChunk<S> chunk(sizes, inputs, room, index / sizes.groups, group);
+    BackwardChunk<S> chunk(sizes, o, room, index / sizes.groups, group);
     for (std::int64_t i = 0; i < sizes.heads_per_group(); ++i)
-      chunk.run(group * sizes.heads_per_group() + i, dy_matrix, gradients);
-    chunk.finish(gradients);
+      chunk.run(group * sizes.heads_per_group() + i);
+    chunk.finish();
   });
-  sum_chunks(sizes, inputs, room, gradients, accumulate);
+  sum_chunks<S>(sizes, o, room, accumulate);
 }
 
-#define STOWAGE_INSTANTIATE(S)                                                   \
-  template void ssd_backward_ref(const SsdShape&, const SsdInputs<S>&, const S*, \
-                                 const SsdGradients<S>&, Accumulation<S>*, bool);
-STOWAGE_INSTANTIATE(double)
-STOWAGE_INSTANTIATE(float)
-STOWAGE_INSTANTIATE(Bf16)
-#undef STOWAGE_INSTANTIATE
+STOWAGE_REFERENCES(SsdBackward)
 
 }  // namespace stowage::kernels

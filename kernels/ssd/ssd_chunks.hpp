@@ -24,6 +24,25 @@ struct SsdSizes : SsdShape {
   std::int64_t begin(std::int64_t index) const { return index * chunk; }
   std::int64_t size(std::int64_t index) const { return std::min(chunk, tokens - index * chunk); }
 
+  /// The columns of X, B and C in [X | B | C].
+  template <class T>
+  Matrix<T> x(const Matrix<T>& xbc) const {
+    return block(xbc, 0, 0, tokens, inner());
+  }
+  template <class T>
+  Matrix<T> b(const Matrix<T>& xbc) const {
+    return block(xbc, 0, inner(), tokens, shared());
+  }
+  template <class T>
+  Matrix<T> c(const Matrix<T>& xbc) const {
+    return block(xbc, 0, inner() + shared(), tokens, shared());
+  }
+  /// A dense y or dy.
+  template <class T>
+  Matrix<T> rows(T* y) const {
+    return {y, tokens, inner(), inner()};
+  }
+
   std::int64_t tokens, chunks;
 };
 
@@ -73,20 +92,19 @@ class SsdWorkspace {
 
 /// Fills steps and decays.
 template <class S>
-void ssd_steps(const SsdSizes& sizes, const SsdInputs<S>& inputs,
+void ssd_steps(const SsdSizes& sizes, const SsdInputs<Pointers<S>>& inputs,
                const SsdWorkspace<execution::Accumulation<S>>& workspace);
 
 /// Fills all states from the inputs; final_state (H, P, N) too, unless it is nullptr.
 template <class S>
-void ssd_states(const SsdSizes& sizes, const SsdInputs<S>& inputs,
+void ssd_states(const SsdSizes& sizes, const SsdInputs<Pointers<S>>& inputs,
                 const SsdWorkspace<execution::Accumulation<S>>& workspace,
                 execution::Accumulation<S>* final_state = nullptr);
 
-/// Fills all adjoints from dy (n, H*P); those of the ends as `gradients` asks.
+/// Fills all adjoints from dy; those of the ends as the operands ask.
 template <class S>
-void ssd_adjoints(const SsdSizes& sizes, const SsdInputs<S>& inputs, Matrix<const S> dy,
-                  const SsdWorkspace<execution::Accumulation<S>>& workspace,
-                  const SsdGradients<S>& gradients);
+void ssd_adjoints(const SsdSizes& sizes, const OperandsOf<SsdBackward, Pointers<S>>& o,
+                  const SsdWorkspace<execution::Accumulation<S>>& workspace);
 
 template <class A>
 A softplus(A x) {

@@ -2,8 +2,11 @@
 
 #include "execution/error.hpp"
 #include "kernels/hopper/tensor_map.hpp"
+#include "kernels/launch.hpp"
+#include "kernels/machine.hpp"
+#include "kernels/ssd/segment.hpp"
 #include "kernels/ssd/ssd_launch.hpp"
-#include "kernels/ssd/ssd_stages.hpp"
+#include "kernels/ssd/ssd_simple.hpp"
 
 namespace stowage::kernels {
 namespace {
@@ -32,9 +35,8 @@ void check(cudaError_t status, const char* kernel) {
                  cudaGetErrorString(status));
 }
 
-template <class Args>
-void prepare(const SsdCudaShape& shape, const Sizes& sizes, const Args& args, const Common& common,
-             cudaStream_t stream) {
+void prepare(const SsdCudaShape& shape, const Sizes& sizes, const SsdCudaInputs& args,
+             const Common& common, cudaStream_t stream) {
   PrepareParameters p;
   p.sizes = sizes;
   p.dt_raw = args.dt_raw;
@@ -213,5 +215,107 @@ void ssd_cuda_backward(const SsdCudaShape& shape, const SsdCudaBackward& args,
   prepare(shape, sizes, args, backward_space(shape, sizes, args.workspace).common, stream);
   backward_from_records(shape, args, stream);
 }
+
+namespace {
+
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
+
+template <class S>
+SimpleMatrix simple_matrix(const Matrix<S>& m, std::int64_t first = 0) {
+  return {m.data + first, m.stride};
+}
+
+/// Of SsdForward, SsdBackward or a segment.
+template <class Op, class S>
+SimpleScan simple_scan(const Op& op, const SsdInputs<Pointers<S>>& inputs, float* workspace) {
+  const SsdShape& shape = op.shape;
+  const std::int64_t shared_bytes =
+      simple_shared_bytes(static_cast<int>(shape.head_dim), static_cast<int>(shape.state));
+  STOWAGE_ASSERT(op.tokens < kMostTokens, "ssd: {} tokens", op.tokens);
+  STOWAGE_ASSERT(shared_bytes <= machine().shared_bytes,
+                 "ssd: head_dim {} and state {} need {} bytes of shared memory, of {}",
+                 shape.head_dim, shape.state, shared_bytes, machine().shared_bytes);
+  return {.bf16 = op.storage == execution::Dtype::bf16,
+          .tokens = static_cast<int>(op.tokens),
+          .heads = static_cast<int>(shape.heads),
+          .head_dim = static_cast<int>(shape.head_dim),
+          .groups = static_cast<int>(shape.groups),
+          .state = static_cast<int>(shape.state),
+          .dt_min = static_cast<float>(shape.dt_min),
+          .dt_max = static_cast<float>(shape.dt_max),
+          .x = simple_matrix(inputs.xbc),
+          .dt = simple_matrix(inputs.dt),
+          .b = simple_matrix(inputs.xbc, shape.inner()),
+          .c = simple_matrix(inputs.xbc, shape.inner() + shape.shared()),
+          .a_log = inputs.a_log,
+          .d = inputs.d,
+          .dt_bias = inputs.dt_bias,
+          .seq_idx = inputs.seq_idx,
+          .initial_state = inputs.initial_state,
+          .workspace = workspace};
+}
+
+template <class Op, class S>
+SsdCudaShape cuda_shape(const Op& op, const SsdInputs<Pointers<S>>& inputs) {
+  SsdCudaShape sizes = detail::cuda_shape(op.shape, op.tokens);
+  sizes.xbc_stride = inputs.xbc.stride;
+  sizes.dt_stride = inputs.dt.stride;
+  return sizes;
+}
+
+}  // namespace
+
+template <class S>
+int SsdForward::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  const auto on = static_cast<cudaStream_t>(stream);
+  if (tokens == 0 || !detail::on_tensor_cores(shape, storage))
+    return launch_simple_forward(simple_scan(*this, o.inputs, o.workspace),
+                                 {{o.y, shape.inner()}, o.final_state, o.total_decay}, on);
+  ssd_cuda_forward(cuda_shape(*this, o.inputs),
+                   {cuda_inputs(o.inputs), o.y, o.final_state, o.total_decay, o.workspace}, on);
+  return cudaSuccess;
+}
+
+template <class S>
+int SsdBackward::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  const auto on = static_cast<cudaStream_t>(stream);
+  const SsdGradients<Pointers<S>>& g = o.gradients;
+  if (tokens == 0 || !detail::on_tensor_cores(shape, storage))
+    return launch_simple_backward(simple_scan(*this, o.inputs, o.workspace),
+                                  {.dy = {o.dy, shape.inner()},
+                                   .dx = simple_matrix(g.dxbc),
+                                   .ddt = simple_matrix(g.ddt),
+                                   .db = simple_matrix(g.dxbc, shape.inner()),
+                                   .dc = simple_matrix(g.dxbc, shape.inner() + shape.shared()),
+                                   .da_log = g.da_log,
+                                   .dd = g.dd,
+                                   .ddt_bias = g.ddt_bias,
+                                   .dfinal_state = o.dfinal_state,
+                                   .dinitial_state = o.dinitial_state,
+                                   .accumulate = accumulate},
+                                  on);
+  SsdCudaShape sizes = cuda_shape(*this, o.inputs);
+  sizes.dxbc_stride = g.dxbc.stride;
+  sizes.ddt_stride = g.ddt.stride;
+  ssd_cuda_backward(sizes,
+                    {cuda_inputs(o.inputs), o.dy, o.dfinal_state, g.dxbc.data, g.ddt.data, g.da_log,
+                     g.dd, g.ddt_bias, o.dinitial_state, o.workspace, accumulate},
+                    on);
+  return cudaSuccess;
+}
+
+template <bool kAdjoint>
+template <class S>
+int SsdSegment<kAdjoint>::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  const auto on = static_cast<cudaStream_t>(stream);
+  const SimpleScan scan = simple_scan(*this, o.inputs, nullptr);
+  if constexpr (kAdjoint) return launch_segment_adjoint(scan, {o.dy, shape.inner()}, o.to, on);
+  return launch_segment_state(scan, o.to, on);
+}
+
+STOWAGE_LAUNCHES(SsdForward)
+STOWAGE_LAUNCHES(SsdBackward)
+STOWAGE_LAUNCHES(SsdSegmentState)
+STOWAGE_LAUNCHES(SsdSegmentAdjoint)
 
 }  // namespace stowage::kernels

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/ssd/ssd.hpp"
+
 /// The CUDA runtime's stream, declared here so that this header needs no CUDA.
 typedef struct CUstream_st* cudaStream_t;
 
@@ -30,8 +32,8 @@ struct SsdCudaShape {
   std::int64_t ddt_stride = 0;   ///< of ddt_raw
 };
 
-/// Device pointers of the forward; matrices are 16-byte aligned bf16.
-struct SsdCudaForward {
+/// Device pointers of what both directions read; matrices are 16-byte aligned bf16.
+struct SsdCudaInputs {
   const void* xbc = nullptr;             ///< (n, H P + 2 G N) bf16
   const void* dt_raw = nullptr;          ///< (n, H) bf16, before bias and softplus
   const void* a_log = nullptr;           ///< (H), A = -exp(a_log)
@@ -40,22 +42,30 @@ struct SsdCudaForward {
   const int* seq_idx = nullptr;          ///< (n) int32, non-decreasing: the state is zero where it
                                          ///< changes; nullptr: one document
   const float* initial_state = nullptr;  ///< (H, P, N) fp32 before token 0, or nullptr for zero
-  void* y = nullptr;                     ///< (n, H P) bf16
-  float* final_state = nullptr;          ///< (H, P, N) fp32 after token n - 1, or nullptr
-  float* total_decay = nullptr;          ///< (H) fp32: d final_state / d initial_state; or nullptr
-  void* workspace = nullptr;             ///< ssd_cuda_forward_workspace_bytes, 1024-byte aligned
 };
 
-/// Device pointers of the backward: the forward's inputs, the upstream gradients, the results.
-struct SsdCudaBackward {
-  const void* dy = nullptr;  ///< (n, H P) bf16
-  const void* xbc = nullptr;
-  const void* dt_raw = nullptr;
-  const void* a_log = nullptr;
-  const void* d = nullptr;
-  const void* dt_bias = nullptr;
-  const int* seq_idx = nullptr;
-  const float* initial_state = nullptr;
+template <class S>
+SsdCudaInputs cuda_inputs(const SsdInputs<Pointers<S>>& inputs) {
+  return {.xbc = inputs.xbc.data,
+          .dt_raw = inputs.dt.data,
+          .a_log = inputs.a_log,
+          .d = inputs.d,
+          .dt_bias = inputs.dt_bias,
+          .seq_idx = inputs.seq_idx,
+          .initial_state = inputs.initial_state};
+}
+
+/// Those of the forward.
+struct SsdCudaForward : SsdCudaInputs {
+  void* y = nullptr;             ///< (n, H P) bf16
+  float* final_state = nullptr;  ///< (H, P, N) fp32 after token n - 1, or nullptr
+  float* total_decay = nullptr;  ///< (H) fp32: d final_state / d initial_state; or nullptr
+  void* workspace = nullptr;     ///< ssd_cuda_forward_workspace_bytes, 1024-byte aligned
+};
+
+/// Those of the backward: the upstream gradients, the results.
+struct SsdCudaBackward : SsdCudaInputs {
+  const void* dy = nullptr;             ///< (n, H P) bf16
   const float* dfinal_state = nullptr;  ///< (H, P, N) fp32, gradient of final_state; or nullptr
   void* dxbc = nullptr;                 ///< (n, H P + 2 G N) bf16: dX, dB, dC
   void* ddt_raw = nullptr;              ///< (n, H) bf16

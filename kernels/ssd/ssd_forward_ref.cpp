@@ -10,7 +10,6 @@ namespace stowage::kernels {
 using detail::SsdSizes;
 using detail::SsdWorkspace;
 using execution::Accumulation;
-using execution::Bf16;
 
 namespace {
 
@@ -20,8 +19,8 @@ class ForwardChunk {
  public:
   using A = Accumulation<S>;
 
-  ForwardChunk(const SsdSizes& sizes, const SsdInputs<S>& inputs, const SsdWorkspace<A>& workspace,
-               std::int64_t chunk, std::int64_t group)
+  ForwardChunk(const SsdSizes& sizes, const SsdInputs<Pointers<S>>& inputs,
+               const SsdWorkspace<A>& workspace, std::int64_t chunk, std::int64_t group)
       : sizes_(sizes),
         inputs_(inputs),
         workspace_(workspace),
@@ -35,8 +34,8 @@ class ForwardChunk {
         from_state_(count_, sizes.head_dim),
         row_(static_cast<std::size_t>(count_)) {
     Tile<A> b(count_, sizes.state);
-    b.load(detail::chunk_block(sizes, inputs.b, chunk, group, sizes.state));
-    c_.load(detail::chunk_block(sizes, inputs.c, chunk, group, sizes.state));
+    b.load(detail::chunk_block(sizes, sizes.b(inputs.xbc), chunk, group, sizes.state));
+    c_.load(detail::chunk_block(sizes, sizes.c(inputs.xbc), chunk, group, sizes.state));
     multiply(Transpose::no, c_, Transpose::yes, b, products_);
   }
 
@@ -44,7 +43,7 @@ class ForwardChunk {
   void run(std::int64_t head, Matrix<S> y) {
     const A* decay = workspace_.decays(head, chunk_);
     mix(decay, workspace_.steps(head, chunk_));
-    x_.load(detail::chunk_block(sizes_, inputs_.x, chunk_, head, sizes_.head_dim));
+    x_.load(detail::chunk_block(sizes_, sizes_.x(inputs_.xbc), chunk_, head, sizes_.head_dim));
     multiply(Transpose::no, mixing_, Transpose::no, x_, y_);
     add(x_, nullptr, static_cast<A>(inputs_.d[head]));
     if (decay[0] != A{0} && (chunk_ > 0 || inputs_.initial_state != nullptr)) {
@@ -77,7 +76,7 @@ class ForwardChunk {
   }
 
   const SsdSizes& sizes_;
-  const SsdInputs<S>& inputs_;
+  const SsdInputs<Pointers<S>>& inputs_;
   const SsdWorkspace<A>& workspace_;
   std::int64_t chunk_, count_;
   Tile<A> c_, products_, mixing_, x_, y_, from_state_;
@@ -87,35 +86,26 @@ class ForwardChunk {
 }  // namespace
 
 template <class S>
-void ssd_forward_ref(const SsdShape& shape, const SsdInputs<S>& inputs, S* y,
-                     Accumulation<S>* workspace, const SsdFinal<S>& final) {
+void SsdForward::reference(const Operands<Pointers<S>>& o) const {
   using A = Accumulation<S>;
-  const SsdSizes sizes(shape, inputs.x.rows);
-  const SsdWorkspace<A> room(sizes, workspace);
-  detail::ssd_steps(sizes, inputs, room);
-  detail::ssd_states(sizes, inputs, room, final.state);
-  if (final.total_decay != nullptr) {
+  const SsdSizes sizes(shape, tokens);
+  const SsdWorkspace<A> room(sizes, o.workspace);
+  detail::ssd_steps(sizes, o.inputs, room);
+  detail::ssd_states(sizes, o.inputs, room, o.final_state);
+  if (final_state) {
     for (std::int64_t head = 0; head < sizes.heads; ++head) {
       const A* decay = room.decays(head);
-      final.total_decay[head] =
-          std::accumulate(decay, decay + sizes.tokens, A{1}, std::multiplies<A>());
+      o.total_decay[head] = std::accumulate(decay, decay + tokens, A{1}, std::multiplies<A>());
     }
   }
-  const Matrix<S> out{y, sizes.tokens, inputs.x.columns, inputs.x.columns};
   execution::host_for_each(sizes.chunks * sizes.groups, [&](std::int64_t index) {
     const std::int64_t group = index % sizes.groups;
-    ForwardChunk<S> chunk(sizes, inputs, room, index / sizes.groups, group);
+    ForwardChunk<S> chunk(sizes, o.inputs, room, index / sizes.groups, group);
     for (std::int64_t i = 0; i < sizes.heads_per_group(); ++i)
-      chunk.run(group * sizes.heads_per_group() + i, out);
+      chunk.run(group * sizes.heads_per_group() + i, sizes.rows(o.y));
   });
 }
 
-#define STOWAGE_INSTANTIATE(S)                                                              \
-  template void ssd_forward_ref(const SsdShape&, const SsdInputs<S>&, S*, Accumulation<S>*, \
-                                const SsdFinal<S>&);
-STOWAGE_INSTANTIATE(double)
-STOWAGE_INSTANTIATE(float)
-STOWAGE_INSTANTIATE(Bf16)
-#undef STOWAGE_INSTANTIATE
+STOWAGE_REFERENCES(SsdForward)
 
 }  // namespace stowage::kernels

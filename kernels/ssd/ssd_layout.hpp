@@ -10,8 +10,6 @@
 /// no GPU.
 namespace stowage::kernels {
 
-struct SsdShape;
-
 namespace detail {
 
 /// Whether the tensor-core kernels take a scan here, and their shape of it: rows of bf16 without

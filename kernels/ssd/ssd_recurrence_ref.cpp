@@ -7,7 +7,6 @@
 namespace stowage::kernels {
 
 using execution::Accumulation;
-using execution::Bf16;
 
 namespace {
 
@@ -18,8 +17,8 @@ struct Step {
 };
 
 template <class S>
-Step<Accumulation<S>> step_of(const SsdShape& shape, const SsdInputs<S>& inputs, std::int64_t t,
-                              std::int64_t head) {
+Step<Accumulation<S>> step_of(const SsdShape& shape, const SsdInputs<Pointers<S>>& inputs,
+                              std::int64_t t, std::int64_t head) {
   using A = Accumulation<S>;
   const A raw = static_cast<A>(inputs.dt(t, head)) + static_cast<A>(inputs.dt_bias[head]);
   const A softplus = std::max(raw, A{0}) + std::log1p(std::exp(-std::abs(raw)));
@@ -32,42 +31,36 @@ Step<Accumulation<S>> step_of(const SsdShape& shape, const SsdInputs<S>& inputs,
 }  // namespace
 
 template <class S>
-void ssd_recurrence_ref(const SsdShape& shape, const SsdInputs<S>& inputs, S* y,
-                        const SsdFinal<S>& final) {
+void SsdForward::recurrence(const Operands<Pointers<S>>& o) const {
   using A = Accumulation<S>;
   const std::int64_t size = shape.head_dim * shape.state;
   for (std::int64_t head = 0; head < shape.heads; ++head) {
     const std::int64_t group = head / (shape.heads / shape.groups);
     std::vector<A> state(static_cast<std::size_t>(size), A{0});
-    if (inputs.initial_state != nullptr)
-      std::copy_n(inputs.initial_state + head * size, size, state.begin());
+    if (o.inputs.initial_state != nullptr)
+      std::copy_n(o.inputs.initial_state + head * size, size, state.begin());
     A total{1};
-    for (std::int64_t t = 0; t < inputs.x.rows; ++t) {
-      const auto [dt, decay] = step_of(shape, inputs, t, head);
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      const auto [dt, decay] = step_of(shape, o.inputs, t, head);
       total *= decay;
-      const S* b = inputs.b.row(t) + group * shape.state;
-      const S* c = inputs.c.row(t) + group * shape.state;
+      const S* b = o.inputs.xbc.row(t) + shape.inner() + group * shape.state;
+      const S* c = b + shape.shared();
       for (std::int64_t p = 0; p < shape.head_dim; ++p) {
-        const A x = static_cast<A>(inputs.x(t, head * shape.head_dim + p));
+        const A x = static_cast<A>(o.inputs.xbc(t, head * shape.head_dim + p));
         A* h = state.data() + p * shape.state;
-        A sum = static_cast<A>(inputs.d[head]) * x;
+        A sum = static_cast<A>(o.inputs.d[head]) * x;
         for (std::int64_t s = 0; s < shape.state; ++s) {
           h[s] = decay * h[s] + dt * x * static_cast<A>(b[s]);
           sum += h[s] * static_cast<A>(c[s]);
         }
-        y[(t * shape.heads + head) * shape.head_dim + p] = static_cast<S>(sum);
+        o.y[(t * shape.heads + head) * shape.head_dim + p] = static_cast<S>(sum);
       }
     }
-    if (final.state != nullptr) std::ranges::copy(state, final.state + head * size);
-    if (final.total_decay != nullptr) final.total_decay[head] = total;
+    if (o.final_state != nullptr) std::ranges::copy(state, o.final_state + head * size);
+    if (o.total_decay != nullptr) o.total_decay[head] = total;
   }
 }
 
-#define STOWAGE_INSTANTIATE(S) \
-  template void ssd_recurrence_ref(const SsdShape&, const SsdInputs<S>&, S*, const SsdFinal<S>&);
-STOWAGE_INSTANTIATE(double)
-STOWAGE_INSTANTIATE(float)
-STOWAGE_INSTANTIATE(Bf16)
-#undef STOWAGE_INSTANTIATE
+template void SsdForward::recurrence(const Operands<Pointers<double>>& o) const;
 
 }  // namespace stowage::kernels

@@ -56,7 +56,7 @@ Matrix<A> end_state(const SsdSizes& sizes, A* states, std::int64_t head) {
 }  // namespace
 
 template <class S>
-void ssd_steps(const SsdSizes& sizes, const SsdInputs<S>& inputs,
+void ssd_steps(const SsdSizes& sizes, const SsdInputs<Pointers<S>>& inputs,
                const SsdWorkspace<Accumulation<S>>& workspace) {
   using A = Accumulation<S>;
   execution::host_for(sizes.tokens, 256, [&](std::int64_t begin, std::int64_t end) {
@@ -77,7 +77,7 @@ void ssd_steps(const SsdSizes& sizes, const SsdInputs<S>& inputs,
 
 // S of chunk c = sum of (decay to its exit) dt X B^T enters chunk c + 1, beside what passed c.
 template <class S>
-void ssd_states(const SsdSizes& sizes, const SsdInputs<S>& inputs,
+void ssd_states(const SsdSizes& sizes, const SsdInputs<Pointers<S>>& inputs,
                 const SsdWorkspace<Accumulation<S>>& workspace, Accumulation<S>* final_state) {
   using A = Accumulation<S>;
   if (sizes.chunks == 0) return hand_on(sizes, inputs.initial_state, final_state);
@@ -90,13 +90,13 @@ void ssd_states(const SsdSizes& sizes, const SsdInputs<S>& inputs,
     const std::int64_t chunk = index / sizes.groups, group = index % sizes.groups;
     Tile<A> b(sizes.chunk, sizes.state), x(sizes.chunk, sizes.head_dim);
     std::vector<A> weight(static_cast<std::size_t>(sizes.chunk));
-    b.load(chunk_block(sizes, inputs.b, chunk, group, sizes.state));
+    b.load(chunk_block(sizes, sizes.b(inputs.xbc), chunk, group, sizes.state));
     for (std::int64_t i = 0; i < sizes.heads_per_group(); ++i) {
       const std::int64_t head = group * sizes.heads_per_group() + i;
       const A* step = workspace.steps(head, chunk);
       decay_to_exit(workspace.decays(head, chunk), sizes.size(chunk), weight.data());
       for (std::int64_t j = 0; j < sizes.size(chunk); ++j) weight[j] *= step[j];
-      x.load(chunk_block(sizes, inputs.x, chunk, head, sizes.head_dim));
+      x.load(chunk_block(sizes, sizes.x(inputs.xbc), chunk, head, sizes.head_dim));
       weighted_outer_product(x, weight.data(), b, after(chunk, head));
     }
   });
@@ -110,43 +110,42 @@ void ssd_states(const SsdSizes& sizes, const SsdInputs<S>& inputs,
 
 // The mirror image: sum of (decay from its entry) dY C^T leaves chunk c - 1, beside what passed c.
 template <class S>
-void ssd_adjoints(const SsdSizes& sizes, const SsdInputs<S>& inputs, Matrix<const S> dy,
-                  const SsdWorkspace<Accumulation<S>>& workspace,
-                  const SsdGradients<S>& gradients) {
+void ssd_adjoints(const SsdSizes& sizes, const OperandsOf<SsdBackward, Pointers<S>>& o,
+                  const SsdWorkspace<Accumulation<S>>& workspace) {
   using A = Accumulation<S>;
-  if (sizes.chunks == 0) return hand_on<A>(sizes, gradients.dfinal_state, gradients.dinitial_state);
+  if (sizes.chunks == 0) return hand_on<A>(sizes, o.dfinal_state, o.dinitial_state);
   const auto before = [&](std::int64_t chunk, std::int64_t head) {
     return chunk > 0 ? workspace.adjoint(chunk - 1, head)
-                     : end_state(sizes, gradients.dinitial_state, head);
+                     : end_state(sizes, o.dinitial_state, head);
   };
-  const std::int64_t last = gradients.dinitial_state == nullptr ? 1 : 0;
+  const std::int64_t last = o.dinitial_state == nullptr ? 1 : 0;
   execution::host_for_each((sizes.chunks - last) * sizes.groups, [&](std::int64_t index) {
     const std::int64_t chunk = index / sizes.groups + last, group = index % sizes.groups;
     Tile<A> c(sizes.chunk, sizes.state), dy_head(sizes.chunk, sizes.head_dim);
     std::vector<A> weight(static_cast<std::size_t>(sizes.chunk));
-    c.load(chunk_block(sizes, inputs.c, chunk, group, sizes.state));
+    c.load(chunk_block(sizes, sizes.c(o.inputs.xbc), chunk, group, sizes.state));
     for (std::int64_t i = 0; i < sizes.heads_per_group(); ++i) {
       const std::int64_t head = group * sizes.heads_per_group() + i;
       decay_from_entry(workspace.decays(head, chunk), sizes.size(chunk), weight.data());
-      dy_head.load(chunk_block(sizes, dy, chunk, head, sizes.head_dim));
+      dy_head.load(chunk_block(sizes, sizes.rows(o.dy), chunk, head, sizes.head_dim));
       weighted_outer_product(dy_head, weight.data(), c, before(chunk, head));
     }
   });
   execution::host_for_each(sizes.heads, [&](std::int64_t head) {
-    enter(gradients.dfinal_state, head, workspace.adjoint(sizes.chunks - 1, head));
+    enter(o.dfinal_state, head, workspace.adjoint(sizes.chunks - 1, head));
     for (std::int64_t chunk = sizes.chunks - 1; chunk >= last; --chunk)
       pass_state(workspace.decays(head, chunk), sizes.size(chunk), workspace.adjoint(chunk, head),
                  before(chunk, head));
   });
 }
 
-#define STOWAGE_INSTANTIATE(S)                                                      \
-  template void ssd_steps(const SsdSizes&, const SsdInputs<S>&,                     \
-                          const SsdWorkspace<Accumulation<S>>&);                    \
-  template void ssd_states(const SsdSizes&, const SsdInputs<S>&,                    \
-                           const SsdWorkspace<Accumulation<S>>&, Accumulation<S>*); \
-  template void ssd_adjoints(const SsdSizes&, const SsdInputs<S>&, Matrix<const S>, \
-                             const SsdWorkspace<Accumulation<S>>&, const SsdGradients<S>&);
+#define STOWAGE_INSTANTIATE(S)                                                             \
+  template void ssd_steps(const SsdSizes&, const SsdInputs<Pointers<S>>&,                  \
+                          const SsdWorkspace<Accumulation<S>>&);                           \
+  template void ssd_states(const SsdSizes&, const SsdInputs<Pointers<S>>&,                 \
+                           const SsdWorkspace<Accumulation<S>>&, Accumulation<S>*);        \
+  template void ssd_adjoints(const SsdSizes&, const OperandsOf<SsdBackward, Pointers<S>>&, \
+                             const SsdWorkspace<Accumulation<S>>&);
 STOWAGE_INSTANTIATE(double)
 STOWAGE_INSTANTIATE(float)
 STOWAGE_INSTANTIATE(Bf16)

@@ -10,7 +10,6 @@
 
 namespace stowage::layers {
 
-using Views = std::span<const execution::View>;
 using kernels::ColumnsOf;
 
 namespace {
@@ -71,53 +70,45 @@ Tensor SegmentExchange::gather(Recorder& recorder, const char* name, Tensor own)
   return SharedRows(group_).gather(recorder, name, own);
 }
 
-Tensor SegmentExchange::entering_state(Recorder& recorder, const ScanInputs& inputs) const {
-  const execution::Dtype accum = recorder.accumulation();
+template <bool kAdjoint>
+Tensor SegmentExchange::own_segment(Recorder& recorder, const char* name,
+                                    const kernels::SsdInputs<Tensor>& inputs, Tensor dy) const {
   const Tensor own =
-      recorder.scratch("segment_state", accum, {kernels::ssd_segment_elements(shape_)});
-  std::vector<Use> uses = inputs.uses;
-  uses.push_back(write(own));
-  recorder.compute("segment_state",
-                   kernels::ssd_segment_cost(shape_, recorder.tokens(), recorder.storage()),
-                   std::move(uses), [of = inputs.of, shape = shape_](execution::Queue& q, Views v) {
-                     kernels::ssd_segment_state(q, shape, of(v), v.back());
-                   });
+      recorder.scratch(name, recorder.accumulation(), {kernels::ssd_segment_elements(shape_)});
+  recorder.compute(name,
+                   kernels::SsdSegment<kAdjoint>{
+                       .shape = shape_, .tokens = recorder.tokens(), .storage = recorder.storage()},
+                   {.inputs = inputs, .dy = dy, .to = own});
+  return own;
+}
+
+template <bool kAdjoint>
+void SegmentExchange::enter(Recorder& recorder, const char* name, Tensor all, Tensor state) const {
+  recorder.compute(name,
+                   kernels::SsdEnter<kAdjoint>{.shape = shape_,
+                                               .tokens = recorder.batch().sequence_tokens,
+                                               .segments = group_->size(),
+                                               .segment = group_->rank(),
+                                               .storage = recorder.storage()},
+                   {.all = all, .seq_idx = recorder.batch().sequence_seq_idx, .state = state});
+}
+
+Tensor SegmentExchange::entering_state(Recorder& recorder,
+                                       const kernels::SsdInputs<Tensor>& inputs) const {
+  const Tensor own = own_segment<false>(recorder, "segment_state", inputs, {});
   const Tensor all = gather(recorder, "segment_states", own);
   const Tensor state =
-      recorder.saved("initial_state", accum, {shape_.heads, shape_.head_dim, shape_.state}, "");
-  recorder.compute("enter_state",
-                   kernels::ssd_enter_cost(shape_, group_->size(), recorder.storage()),
-                   {read(all), read(recorder.batch().sequence_seq_idx), write(state)},
-                   [shape = shape_, segments = group_->size(), segment = group_->rank()](
-                       execution::Queue& q, Views v) {
-                     kernels::ssd_enter_state(q, shape, v[0], v[1], segments, segment, v[2]);
-                   });
+      recorder.saved("initial_state", recorder.accumulation(), shape_.states(), "");
+  enter<false>(recorder, "enter_state", all, state);
   return state;
 }
 
 Tensor SegmentExchange::entering_adjoint(Recorder& recorder, Tensor dy,
-                                         const ScanInputs& inputs) const {
-  const execution::Dtype accum = recorder.accumulation();
-  const Tensor own =
-      recorder.scratch("segment_adjoint", accum, {kernels::ssd_segment_elements(shape_)});
-  std::vector<Use> uses = inputs.uses;
-  uses.push_back(read(dy));
-  uses.push_back(write(own));
-  recorder.compute("segment_adjoint",
-                   kernels::ssd_segment_cost(shape_, recorder.tokens(), recorder.storage()),
-                   std::move(uses), [of = inputs.of, shape = shape_](execution::Queue& q, Views v) {
-                     kernels::ssd_segment_adjoint(q, shape, v[v.size() - 2], of(v), v.back());
-                   });
+                                         const kernels::SsdInputs<Tensor>& inputs) const {
+  const Tensor own = own_segment<true>(recorder, "segment_adjoint", inputs, dy);
   const Tensor all = gather(recorder, "segment_adjoints", own);
-  const Tensor adjoint =
-      recorder.scratch("dfinal_state", accum, {shape_.heads, shape_.head_dim, shape_.state});
-  recorder.compute("enter_adjoint",
-                   kernels::ssd_enter_cost(shape_, group_->size(), recorder.storage()),
-                   {read(all), read(recorder.batch().sequence_seq_idx), write(adjoint)},
-                   [shape = shape_, segments = group_->size(), segment = group_->rank()](
-                       execution::Queue& q, Views v) {
-                     kernels::ssd_enter_adjoint(q, shape, v[0], v[1], segments, segment, v[2]);
-                   });
+  const Tensor adjoint = recorder.scratch("dfinal_state", recorder.accumulation(), shape_.states());
+  enter<true>(recorder, "enter_adjoint", all, adjoint);
   return adjoint;
 }
 

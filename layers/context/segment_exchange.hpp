@@ -1,10 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <span>
-#include <vector>
 
 #include "kernels/ssd/ssd.hpp"
 #include "layers/recording/recorder.hpp"
@@ -17,12 +14,6 @@ namespace stowage::layers {
 /// others. A document that ends inside cuts the chain. One rank: no exchange.
 class SegmentExchange {
  public:
-  /// A scan's inputs, from the views of what `uses` says.
-  struct ScanInputs {
-    std::vector<Use> uses;
-    std::function<kernels::SsdInputOperands(std::span<const execution::View>)> of;
-  };
-
   SegmentExchange(std::shared_ptr<const parallel::RankGroup> group, const kernels::SsdShape& shape)
       : group_(std::move(group)), shape_(shape) {}
 
@@ -36,15 +27,24 @@ class SegmentExchange {
   void halo_gradient(Recorder& recorder, Tensor dhalo, const kernels::ColumnsOf<Tensor>& dx) const;
 
   /// (H, P, N) state before this rank's tokens, kept for backward.
-  Tensor entering_state(Recorder& recorder, const ScanInputs& inputs) const;
+  Tensor entering_state(Recorder& recorder, const kernels::SsdInputs<Tensor>& inputs) const;
   /// (H, P, N) gradient of the state after them. @param dy (tokens, H P) of the scan's output
-  Tensor entering_adjoint(Recorder& recorder, Tensor dy, const ScanInputs& inputs) const;
+  Tensor entering_adjoint(Recorder& recorder, Tensor dy,
+                          const kernels::SsdInputs<Tensor>& inputs) const;
 
  private:
   bool first() const { return group_->rank() == 0; }
   bool last() const { return group_->rank() + 1 == group_->size(); }
   /// (ranks * elements) what all segments leave, from this rank's.
   Tensor gather(Recorder& recorder, const char* name, Tensor own) const;
+
+  /// What this rank's segment leaves: a state, or an adjoint from dy.
+  template <bool kAdjoint>
+  Tensor own_segment(Recorder& recorder, const char* name, const kernels::SsdInputs<Tensor>& inputs,
+                     Tensor dy) const;
+  /// What enters this rank's segment, from what all leave.
+  template <bool kAdjoint>
+  void enter(Recorder& recorder, const char* name, Tensor all, Tensor state) const;
 
   std::shared_ptr<const parallel::RankGroup> group_;
   kernels::SsdShape shape_;

@@ -10,8 +10,6 @@
 namespace stowage::layers {
 namespace {
 
-using Views = std::span<const execution::View>;
-using kernels::Columns;
 using kernels::ColumnsOf;
 
 /// The Mamba-2 mixer (arXiv 2405.21060 section 7, design section 4).
@@ -145,35 +143,49 @@ class Mamba final : public Mixer {
   }
 
   static kernels::SsdShape shape_of(const Shape& mamba) {
-    kernels::SsdShape shape;
-    shape.heads = mamba.heads;
-    shape.head_dim = mamba.head_dim;
-    shape.groups = mamba.groups;
-    shape.state = mamba.state;
-    shape.chunk = mamba.chunk;
-    shape.dt_min = mamba.dt_min;
-    shape.dt_max = mamba.dt_max;
-    return shape;
+    return {.heads = mamba.heads,
+            .head_dim = mamba.head_dim,
+            .groups = mamba.groups,
+            .state = mamba.state,
+            .chunk = mamba.chunk,
+            .dt_min = mamba.dt_min,
+            .dt_max = mamba.dt_max};
   }
 
   static std::int64_t group_width(const Shape& m) { return std::int64_t{m.groups} * m.state; }
-  static Columns conv_input(const Shape& m, const execution::View& zxbcdt) {
-    return {zxbcdt, m.inner(), m.conv_channels()};
-  }
-  static Columns dt(const Shape& m, const execution::View& zxbcdt) {
-    return {zxbcdt, m.inner() + m.conv_channels(), m.heads};
-  }
-  static Columns scan_x(const Shape& m, const execution::View& xbc) { return {xbc, 0, m.inner()}; }
-  static Columns scan_b(const Shape& m, const execution::View& xbc) {
-    return {xbc, m.inner(), group_width(m)};
-  }
-  static Columns scan_c(const Shape& m, const execution::View& xbc) {
-    return {xbc, m.inner() + group_width(m), group_width(m)};
-  }
 
-  /// Columns of in_proj's output or its gradient, of which z's come first.
+  /// Columns [xBC] and [dt] of in_proj's output, or of its gradient, of which z's come first.
   ColumnsOf<Tensor> conv_input(Tensor zxbcdt) const {
-    return {zxbcdt, mamba_.inner(), mamba_.conv_channels(), true};
+    return {
+        .whole = zxbcdt, .first = mamba_.inner(), .count = mamba_.conv_channels(), .beside = true};
+  }
+  ColumnsOf<Tensor> dt(Tensor zxbcdt) const {
+    return {.whole = zxbcdt,
+            .first = mamba_.inner() + mamba_.conv_channels(),
+            .count = mamba_.heads,
+            .beside = true};
+  }
+  ColumnsOf<Tensor> all(Tensor xbc) const { return {xbc, 0, mamba_.conv_channels()}; }
+
+  /// What a scan reads, or convolution and scan as one.
+  kernels::SsdInputs<Tensor> inputs(Recorder& recorder, const ColumnsOf<Tensor>& xbc,
+                                    const Saved& kept) const {
+    return {.xbc = xbc,
+            .dt = dt(kept.zxbcdt),
+            .a_log = recorder.parameter(a_log_),
+            .d = recorder.parameter(d_),
+            .dt_bias = recorder.parameter(dt_bias_),
+            .seq_idx = recorder.batch().seq_idx,
+            .initial_state = {}};
+  }
+  /// Their gradients; those of dt are columns of din_proj_out.
+  kernels::SsdGradients<Tensor> gradients(Recorder& recorder, const ColumnsOf<Tensor>& dxbc,
+                                          Tensor dzxbcdt) const {
+    return {.dxbc = dxbc,
+            .ddt = dt(dzxbcdt),
+            .da_log = recorder.gradient(a_log_),
+            .dd = recorder.gradient(d_),
+            .ddt_bias = recorder.gradient(dt_bias_)};
   }
 
   void convolve(Recorder& recorder, Saved& kept) const {
@@ -192,120 +204,60 @@ class Mamba final : public Mixer {
                       .halo = kept.halo});
   }
 
-  /// What only some ranks have.
-  static execution::View optional(Views v, std::size_t index) {
-    return index < v.size() ? v[index] : execution::View{};
-  }
-
-  /// What a scan reads, the first of the op's uses.
-  SegmentExchange::ScanInputs scan_inputs(Recorder& recorder, const Saved& kept) const {
-    return {{read(kept.xbc), read(kept.zxbcdt), read(recorder.parameter(a_log_)),
-             read(recorder.parameter(d_)), read(recorder.parameter(dt_bias_)),
-             read(recorder.batch().seq_idx)},
-            [m = mamba_](Views v) {
-              return kernels::SsdInputOperands{.x = scan_x(m, v[0]),
-                                               .dt = dt(m, v[1]),
-                                               .b = scan_b(m, v[0]),
-                                               .c = scan_c(m, v[0]),
-                                               .a_log = v[2],
-                                               .d = v[3],
-                                               .dt_bias = v[4],
-                                               .seq_idx = v[5]};
-            }};
-  }
-
   void scan(Recorder& recorder, Saved& kept) const {
-    const std::int64_t n = recorder.tokens();
-    const SegmentExchange::ScanInputs inputs = scan_inputs(recorder, kept);
+    kernels::SsdInputs<Tensor> inputs = this->inputs(recorder, all(kept.xbc), kept);
     if (segments_.shared()) kept.initial_state = segments_.entering_state(recorder, inputs);
-    std::vector<Use> uses = inputs.uses;
-    const Tensor workspace = recorder.workspace(
-        "scan_workspace", kernels::ssd_forward_workspace_bytes(shape_, n, recorder.storage()));
-    uses.push_back(write(kept.y));
-    uses.push_back(write(workspace));
-    if (kept.initial_state) uses.push_back(read(kept.initial_state));
-    recorder.compute("scan", kernels::ssd_forward_cost(shape_, n, recorder.storage()),
-                     std::move(uses),
-                     [of = inputs.of, shape = shape_](execution::Queue& q, Views v) {
-                       kernels::ssd_forward(
-                           q, shape, {.inputs = of(v), .y = v[6], .workspace = v[7]},
-                           {.initial_state = optional(v, 8), .final_state = {}, .total_decay = {}});
-                     });
+    inputs.initial_state = kept.initial_state;
+    const kernels::SsdForward scan{.shape = shape_,
+                                   .tokens = recorder.tokens(),
+                                   .storage = recorder.storage(),
+                                   .initial_state = segments_.shared()};
+    recorder.compute("scan", scan,
+                     {.inputs = inputs,
+                      .y = kept.y,
+                      .workspace = recorder.workspace("scan_workspace", scan.workspace_bytes()),
+                      .final_state = {},
+                      .total_decay = {}});
   }
 
   void conv_scan(Recorder& recorder, const Saved& kept) const {
-    const std::int64_t n = recorder.tokens();
-    const bool keeps = mamba_.form == Form::fused_forward;
-    const Tensor workspace = recorder.workspace(
-        "conv_scan_workspace",
-        kernels::conv_scan_forward_workspace_bytes(shape_, n, recorder.storage(), keeps));
-    std::vector<Use> uses = {read(kept.zxbcdt),
-                             read(recorder.parameter(conv_weight_)),
-                             read(recorder.parameter(conv_bias_)),
-                             read(recorder.parameter(a_log_)),
-                             read(recorder.parameter(d_)),
-                             read(recorder.parameter(dt_bias_)),
-                             read(recorder.batch().seq_idx),
-                             write(kept.y),
-                             write(workspace)};
-    if (keeps) uses.push_back(write(kept.xbc));
-    recorder.compute(
-        "conv_scan",
-        kernels::conv_scan_forward_cost(shape_, n, recorder.storage(), mamba_.conv_width),
-        std::move(uses), [m = mamba_, shape = shape_, keeps](execution::Queue& q, Views v) {
-          kernels::conv_scan_forward(q, shape,
-                                     {.xbc = conv_input(m, v[0]),
-                                      .dt = dt(m, v[0]),
-                                      .parameters = {.conv_weight = v[1],
-                                                     .conv_bias = v[2],
-                                                     .a_log = v[3],
-                                                     .d = v[4],
-                                                     .dt_bias = v[5]},
-                                      .seq_idx = v[6],
-                                      .convolved = keeps ? v[9] : execution::View{},
-                                      .y = v[7],
-                                      .workspace = v[8]});
-        });
+    const kernels::ConvScanForward op{.shape = shape_,
+                                      .tokens = recorder.tokens(),
+                                      .conv_width = mamba_.conv_width,
+                                      .storage = recorder.storage(),
+                                      .convolved = mamba_.form == Form::fused_forward};
+    const Tensor workspace = recorder.workspace("conv_scan_workspace", op.workspace_bytes());
+    recorder.compute("conv_scan", op,
+                     {.conv_weight = recorder.parameter(conv_weight_),
+                      .conv_bias = recorder.parameter(conv_bias_),
+                      .inputs = inputs(recorder, conv_input(kept.zxbcdt), kept),
+                      .y = kept.y,
+                      .workspace = workspace,
+                      .convolved = kept.xbc});
   }
 
   /// Writes the dt columns of din_proj_out; returns the gradient of xBC.
   Tensor scan_backward(Recorder& recorder, const Saved& kept, Tensor dscan, Tensor dzxbcdt) const {
-    const std::int64_t n = recorder.tokens();
-    const Tensor dxbc = recorder.scratch("dxBC", {n, mamba_.conv_channels()});
-    const Tensor workspace =
-        recorder.workspace("scan_backward_workspace",
-                           kernels::ssd_backward_workspace_bytes(shape_, n, recorder.storage()));
-    const bool accumulate = recorder.batch().accumulate;
-    const SegmentExchange::ScanInputs inputs = scan_inputs(recorder, kept);
-    std::vector<Use> uses = inputs.uses;
-    for (const Use& use :
-         {read(dscan), write(dxbc), update(dzxbcdt), recorder.into(recorder.gradient(a_log_)),
-          recorder.into(recorder.gradient(d_)), recorder.into(recorder.gradient(dt_bias_)),
-          write(workspace)})
-      uses.push_back(use);
-    if (segments_.shared()) {
-      uses.push_back(read(kept.initial_state));
-      uses.push_back(read(segments_.entering_adjoint(recorder, dscan, inputs)));
-    }
-    recorder.compute(
-        "scan_backward", kernels::ssd_backward_cost(shape_, n, recorder.storage()), std::move(uses),
-        [m = mamba_, of = inputs.of, shape = shape_, accumulate](execution::Queue& q, Views v) {
-          kernels::ssd_backward(q, shape,
-                                {.dy = v[6],
-                                 .inputs = of(v),
-                                 .dx = scan_x(m, v[7]),
-                                 .ddt = dt(m, v[8]),
-                                 .db = scan_b(m, v[7]),
-                                 .dc = scan_c(m, v[7]),
-                                 .da_log = v[9],
-                                 .dd = v[10],
-                                 .ddt_bias = v[11],
-                                 .workspace = v[12]},
-                                accumulate,
-                                {.initial_state = optional(v, 13),
-                                 .dfinal_state = optional(v, 14),
-                                 .dinitial_state = {}});
-        });
+    const Tensor dxbc = recorder.scratch("dxBC", {recorder.tokens(), mamba_.conv_channels()});
+    const kernels::SsdBackward scan{.shape = shape_,
+                                    .tokens = recorder.tokens(),
+                                    .storage = recorder.storage(),
+                                    .accumulate = recorder.batch().accumulate,
+                                    .initial_state = segments_.shared(),
+                                    .dfinal_state = segments_.shared()};
+    const Tensor workspace = recorder.workspace("scan_backward_workspace", scan.workspace_bytes());
+    kernels::SsdInputs<Tensor> inputs = this->inputs(recorder, all(kept.xbc), kept);
+    const auto gradients = this->gradients(recorder, all(dxbc), dzxbcdt);
+    Tensor dfinal_state;
+    if (segments_.shared()) dfinal_state = segments_.entering_adjoint(recorder, dscan, inputs);
+    inputs.initial_state = kept.initial_state;
+    recorder.compute("scan_backward", scan,
+                     {.inputs = inputs,
+                      .dy = dscan,
+                      .gradients = gradients,
+                      .workspace = workspace,
+                      .dfinal_state = dfinal_state,
+                      .dinitial_state = {}});
     return dxbc;
   }
 
@@ -338,43 +290,22 @@ class Mamba final : public Mixer {
   /// Writes the xBC and dt columns of din_proj_out.
   void conv_scan_backward(Recorder& recorder, const Saved& kept, Tensor dscan,
                           Tensor dzxbcdt) const {
-    const std::int64_t n = recorder.tokens();
-    const Tensor workspace = recorder.workspace(
-        "conv_scan_backward_workspace",
-        kernels::conv_scan_backward_workspace_bytes(shape_, n, recorder.storage()));
-    const bool accumulate = recorder.batch().accumulate;
-    recorder.compute(
-        "conv_scan_backward",
-        kernels::conv_scan_backward_cost(shape_, n, recorder.storage(), mamba_.conv_width),
-        {read(dscan), read(kept.zxbcdt), read(recorder.parameter(conv_weight_)),
-         read(recorder.parameter(conv_bias_)), read(recorder.parameter(a_log_)),
-         read(recorder.parameter(d_)), read(recorder.parameter(dt_bias_)),
-         read(recorder.batch().seq_idx), update(dzxbcdt),
-         recorder.into(recorder.gradient(conv_weight_)),
-         recorder.into(recorder.gradient(conv_bias_)), recorder.into(recorder.gradient(a_log_)),
-         recorder.into(recorder.gradient(d_)), recorder.into(recorder.gradient(dt_bias_)),
-         write(workspace)},
-        [m = mamba_, shape = shape_, accumulate](execution::Queue& q, Views v) {
-          kernels::conv_scan_backward(q, shape,
-                                      {.dy = v[0],
-                                       .xbc = conv_input(m, v[1]),
-                                       .dt = dt(m, v[1]),
-                                       .parameters = {.conv_weight = v[2],
-                                                      .conv_bias = v[3],
-                                                      .a_log = v[4],
-                                                      .d = v[5],
-                                                      .dt_bias = v[6]},
-                                       .seq_idx = v[7],
-                                       .dxbc = conv_input(m, v[8]),
-                                       .ddt = dt(m, v[8]),
-                                       .gradients = {.conv_weight = v[9],
-                                                     .conv_bias = v[10],
-                                                     .a_log = v[11],
-                                                     .d = v[12],
-                                                     .dt_bias = v[13]},
-                                       .workspace = v[14]},
-                                      accumulate);
-        });
+    const kernels::ConvScanBackward op{.shape = shape_,
+                                       .tokens = recorder.tokens(),
+                                       .conv_width = mamba_.conv_width,
+                                       .storage = recorder.storage(),
+                                       .accumulate = recorder.batch().accumulate};
+    const Tensor workspace =
+        recorder.workspace("conv_scan_backward_workspace", op.workspace_bytes());
+    recorder.compute("conv_scan_backward", op,
+                     {.dy = dscan,
+                      .conv_weight = recorder.parameter(conv_weight_),
+                      .conv_bias = recorder.parameter(conv_bias_),
+                      .inputs = inputs(recorder, conv_input(kept.zxbcdt), kept),
+                      .dconv_weight = recorder.gradient(conv_weight_),
+                      .dconv_bias = recorder.gradient(conv_bias_),
+                      .gradients = gradients(recorder, conv_input(dzxbcdt), dzxbcdt),
+                      .workspace = workspace});
   }
 
   std::int64_t width_;
