@@ -9,7 +9,6 @@
 #include "execution/dtype.hpp"
 #include "execution/error.hpp"
 #include "execution/queue.hpp"
-#include "kernels/matrix.hpp"
 #include "kernels/operands.hpp"
 
 namespace stowage::kernels {
@@ -29,22 +28,6 @@ class Address {
 
  private:
   void* data_ = nullptr;
-};
-
-/// The same for columns of a tensor: address of the whole tensor, and where the columns lie in it.
-class ColumnsAddress {
- public:
-  explicit ColumnsAddress(const Columns& c)
-      : base_(c.view), first_(c.first), rows_(c.rows()), columns_(c.count), stride_(c.width()) {}
-
-  template <class T>
-  Matrix<T> as() const {
-    return {base_.as<T>() + first_, rows_, columns_, stride_};
-  }
-
- private:
-  Address base_;
-  std::int64_t first_, rows_, columns_, stride_;
 };
 
 /// Ends a launch for which an operator has no device code.

@@ -73,15 +73,6 @@ void Operands::absent(const View& view, std::string_view operand) const {
   STOWAGE_ASSERT(!view, "{}: {} is {}, it must be absent", op_, operand, describe(view));
 }
 
-void Operands::same(const View& view, std::string_view operand, const View& like) const {
-  check(view, operand, like.dtype(), like.buffer().shape);
-}
-
-void Operands::check_optional(const View& view, std::string_view operand, Dtype dtype,
-                              std::initializer_list<std::int64_t> shape) const {
-  if (view) check(view, operand, dtype, shape);
-}
-
 void Operands::check(const Columns& columns, std::string_view operand, Dtype dtype,
                      std::int64_t rows, std::int64_t count) const {
   rank(columns.view, operand, 2);

@@ -30,19 +30,11 @@ class Operands {
   void check(const execution::View& view, std::string_view operand, execution::Dtype dtype,
              std::initializer_list<std::int64_t> shape) const;
 
-  /// The same, for an operand that may be absent.
-  void check_optional(const execution::View& view, std::string_view operand, execution::Dtype dtype,
-                      std::initializer_list<std::int64_t> shape) const;
-
   void check(const execution::View& view, std::string_view operand, execution::Dtype dtype,
              std::span<const std::int64_t> shape) const;
 
   /// `view` is absent.
   void absent(const execution::View& view, std::string_view operand) const;
-
-  /// `view` is present and has the dtype and shape of `like`.
-  void same(const execution::View& view, std::string_view operand,
-            const execution::View& like) const;
 
   /// The columns exist in a tensor (rows, at least first + count) of this dtype.
   void check(const Columns& columns, std::string_view operand, execution::Dtype dtype,

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <vector>
 
+#include "execution/dtype.hpp"
+
 namespace stowage::kernels::test {
 
 /// Rows of each expert, rows of none, and the extents of the matrices: rows of D and of F values.
@@ -18,6 +20,18 @@ struct ExpertCase {
     std::vector<std::int32_t> sums{0};
     for (const std::int32_t count : counts) sums.push_back(sums.back() + count);
     return sums;
+  }
+  /// A product of rows of F to rows of D values, or one of its gradients.
+  template <class Op>
+  Op product(execution::Dtype storage, bool accumulate = false) const {
+    Op op{};
+    op.rows = op.routed = rows();
+    op.experts = experts();
+    op.outputs = d;
+    op.inputs = f;
+    op.storage = storage;
+    if constexpr (requires { op.accumulate; }) op.accumulate = accumulate;
+    return op;
   }
 };
 

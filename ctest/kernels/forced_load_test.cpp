@@ -10,7 +10,7 @@
 #include <numeric>
 #include <set>
 
-#include "ctest/kernels/support.hpp"
+#include "ctest/kernels/operator_arrays.hpp"
 #include "kernels/moe/router.hpp"
 
 namespace stowage::kernels::test {
@@ -26,7 +26,7 @@ TEST(forced_load, logarithms_are_near_and_order_as_their_numbers_do) {
   std::ranges::sort(numbers);
   std::uint32_t above = 1U << 31;
   for (const std::uint32_t bits : numbers) {
-    const std::uint32_t value = detail::minus_log2(bits);
+    const std::uint32_t value = kernels::detail::minus_log2(bits);
     const double difference = value * 0x1p-26 + std::log2((bits | 1U) * 0x1p-32);
     EXPECT_GE(difference, -0x1p-25) << bits;
     EXPECT_LE(difference, 0.027) << bits;
@@ -41,7 +41,8 @@ TEST(forced_load, places_are_a_permutation_and_the_first_is_anywhere) {
     std::vector<int> first(2, 0);  // layers whose busiest expert is in either half
     for (int layer = 0; layer < 64; ++layer) {
       std::vector<std::uint32_t> places;
-      for (int e = 0; e < experts; ++e) places.push_back(detail::expert_place(experts, layer, e));
+      for (int e = 0; e < experts; ++e)
+        places.push_back(kernels::detail::expert_place(experts, layer, e));
       const auto at = std::ranges::find(places, 1U) - places.begin();
       ++first[2 * at >= experts ? 1 : 0];
       std::ranges::sort(places);
@@ -61,13 +62,26 @@ RouterOptions options_of(ForcedLoad load, int experts, int topk, int layer = 3) 
   return {.experts = experts, .topk = topk, .load = load, .layer = layer};
 }
 
+// The choices of `rows` rows of which `routed` tokens are routed, and what they weigh.
+void select(const RouterOptions& options, std::int64_t rows, std::int32_t routed,
+            const Array& indices, Arrays<RouterSelect> others = {}) {
+  const Dtype dtype = others.logits.view() ? others.logits.dtype() : Dtype::fp32;
+  if (!others.logits.view()) others.logits = Array(dtype, {rows, options.experts});
+  others.cu_seqlens = int32_array({0, routed});
+  others.indices = indices;
+  run(RouterSelect{.tokens = rows,
+                   .options = options,
+                   .starts = 2,
+                   .storage = dtype,
+                   .bias = static_cast<bool>(others.bias.view()),
+                   .weights = static_cast<bool>(others.weights.view())},
+      others);
+}
+
 // Choices of all tokens; logits say nothing, so they may be anything.
 std::vector<std::int32_t> draw(const RouterOptions& options, std::int32_t tokens) {
   const Array indices(Dtype::int32, {tokens, options.topk});
-  on_queue([&](Queue& q) {
-    router_select(q, options, Array(Dtype::fp32, {tokens, options.experts}), {},
-                  int32_array({0, tokens}), indices);
-  });
+  select(options, tokens, tokens, indices);
   const auto all = indices.as<std::int32_t>();
   return {all.begin(), all.end()};
 }
@@ -90,16 +104,17 @@ TEST(forced_load, experts_are_those_of_the_smallest_keys) {
       const Array logits(Dtype::fp64, {kTokens, experts}, random.normal(kTokens * experts, 2));
       const Array bias(Dtype::fp64, {experts}, random.normal(experts, 9));
       const Array indices(Dtype::int32, {kTokens, topk});
-      on_queue([&](Queue& q) {
-        router_select(q, options, logits, bias, int32_array({0, kTokens - kTail}), indices);
-      });
+      Arrays<RouterSelect> others;
+      others.logits = logits;
+      others.bias = bias;
+      select(options, kTokens, kTokens - kTail, indices, others);
       const auto chosen = indices.as<std::int32_t>();
       for (std::int32_t t = 0; t < kTokens; ++t) {
         std::vector<std::int32_t> wanted(static_cast<std::size_t>(experts), -1);
         if (t < kTokens - kTail) {
           std::iota(wanted.begin(), wanted.end(), 0);
           std::ranges::stable_sort(wanted, {}, [&](std::int32_t e) {
-            return detail::forced_key(load, experts, options.layer, t, e);
+            return kernels::detail::forced_key(load, experts, options.layer, t, e);
           });
         }
         for (int r = 0; r < topk; ++r)
@@ -118,9 +133,10 @@ TEST(forced_load, weights_are_those_of_the_scores_of_who_is_drawn) {
     const Values scores = random.normal(kTokens * 16, 2);
     const Array logits(Dtype::fp64, {kTokens, 16}, scores);
     const Array indices(Dtype::int32, {kTokens, 4}), weights(Dtype::fp64, {kTokens, 4});
-    on_queue([&](Queue& q) {
-      router_select(q, options, logits, {}, int32_array({0, kTokens}), indices, weights);
-    });
+    Arrays<RouterSelect> others;
+    others.logits = logits;
+    others.weights = weights;
+    select(options, kTokens, kTokens, indices, others);
     Values wanted;
     for (std::int32_t t = 0; t < kTokens; ++t) {
       Values chosen;
@@ -161,7 +177,7 @@ TEST(forced_load, zipf_falls_with_the_place_as_draws_without_replacement_do) {
         for (int p = 1; p <= experts; ++p) total += 1.0 / p;
         std::vector<double> by_place(static_cast<std::size_t>(experts));
         for (int e = 0; e < experts; ++e) {
-          const auto place = detail::expert_place(experts, layer, e);
+          const auto place = kernels::detail::expert_place(experts, layer, e);
           by_place[place - 1] = share[static_cast<std::size_t>(e)];
         }
         for (int p = 1; p <= experts; ++p) {
@@ -199,10 +215,7 @@ TEST(forced_load, rows_of_ranks_are_those_of_one_rank) {
     RouterOptions options = options_of(load, 10, 3);
     const auto run = [&](std::int32_t rows) {
       const Array indices(Dtype::int32, {rows, 3});
-      on_queue([&](Queue& q) {
-        router_select(q, options, Array(Dtype::fp32, {rows, 10}), {},
-                      int32_array({0, kTokens - kTail}), indices);
-      });
+      select(options, rows, kTokens - kTail, indices);
       return indices.values();
     };
     const Values whole = run(kTokens);

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <string>
 
-#include "ctest/kernels/device_array.hpp"
 #include "ctest/kernels/expert_case.hpp"
-#include "ctest/kernels/support.hpp"
+#include "ctest/kernels/operator_check.hpp"
 #include "kernels/grouped_mlp/grouped_linear.hpp"
 
 namespace stowage::kernels::test {
@@ -17,8 +15,9 @@ namespace {
 // y (rows, D) = x (rows, F) w[e]^T and its gradients; rows of no expert hold NaN and are never to
 // be read.
 struct Problem {
-  Problem(const ExpertCase& c, Dtype storage, Random& random)
-      : x(storage, {c.rows(), c.f}, spoiled(random.normal(c.rows() * c.f), c.valid() * c.f)),
+  Problem(const ExpertCase& made, Dtype storage, Random& random)
+      : c(made),
+        x(storage, {c.rows(), c.f}, spoiled(random.normal(c.rows() * c.f), c.valid() * c.f)),
         dy(storage, {c.rows(), c.d}, spoiled(random.normal(c.rows() * c.d), c.valid() * c.d)),
         w(storage, {c.experts(), c.d, c.f}, random.normal(c.experts() * c.d * c.f)),
         offsets(int32_array(c.offsets())),
@@ -34,7 +33,7 @@ struct Problem {
   }
 
   /// The same values in fp64, outputs poisoned.
-  Problem in_fp64(const ExpertCase& c) const {
+  Problem in_fp64() const {
     Random unused;
     Problem p(c, Dtype::fp64, unused);
     for (const auto member :
@@ -43,43 +42,35 @@ struct Problem {
     return p;
   }
 
-  Array x, dy, w, offsets, y, dx, more_dx, dw, more_dw;
-};
-
-// A problem's arrays in device memory.
-struct OnDevice {
-  explicit OnDevice(const Problem& p)
-      : x(p.x),
-        dy(p.dy),
-        w(p.w),
-        offsets(p.offsets),
-        y(p.y),
-        dx(p.dx),
-        more_dx(p.more_dx),
-        dw(p.dw),
-        more_dw(p.more_dw) {}
-
-  void upload_outputs() const {
-    for (const DeviceArray* a : {&y, &dx, &more_dx, &dw, &more_dw}) a->upload();
+  template <class At>
+  void enqueue_rows(Queue& q, At& at) const {
+    enqueue(q, c.product<GroupedLinearForward>(x.dtype()),
+            {.x = x, .w = w, .offsets = offsets, .y = y}, at);
+    for (const bool accumulate : {false, true})
+      enqueue(q, c.product<GroupedLinearBackwardInput>(x.dtype(), accumulate),
+              {.dy = dy, .w = w, .offsets = offsets, .dx = accumulate ? more_dx : dx}, at);
   }
-  std::vector<Values> outputs() const {
+  template <class At>
+  void enqueue_weights(Queue& q, At& at) const {
+    for (const bool accumulate : {false, true})
+      enqueue(q, c.product<GroupedLinearBackwardWeight>(x.dtype(), accumulate),
+              {.dy = dy, .x = x, .offsets = offsets, .dw = accumulate ? more_dw : dw}, at);
+  }
+  std::vector<Values> values_on_gpu(int replays) const {
     std::vector<Values> all;
-    for (const DeviceArray* a : {&y, &dx, &more_dx, &dw, &more_dw})
-      all.push_back(a->host().values());
+    for (const Array& array : on_gpu(
+             [&](Queue&q, auto&at) {
+               enqueue_rows(q, at);
+               enqueue_weights(q, at);
+             },
+             {y, dx, more_dx, dw, more_dw}, replays))
+      all.push_back(array.values());
     return all;
   }
 
-  DeviceArray x, dy, w, offsets, y, dx, more_dx, dw, more_dw;
+  ExpertCase c;
+  Array x, dy, w, offsets, y, dx, more_dx, dw, more_dw;
 };
-
-template <class Arrays>
-void enqueue(Queue& q, const Arrays& a) {
-  grouped_linear_forward(q, a.x, a.w, a.offsets, a.y);
-  grouped_linear_backward_input(q, a.dy, a.w, a.offsets, a.dx);
-  grouped_linear_backward_input(q, a.dy, a.w, a.offsets, a.more_dx, true);
-  grouped_linear_backward_weight(q, a.dy, a.x, a.offsets, a.dw, false);
-  grouped_linear_backward_weight(q, a.dy, a.x, a.offsets, a.more_dw, true);
-}
 
 // The rows that experts own agree, the others are as they were.
 void compare_rows(const char* what, const Array& before, const Values& actual,
@@ -102,11 +93,13 @@ void check(Random& random, const ExpertCase& c, Dtype storage) {
                std::to_string(c.spare) + " rows, D " + std::to_string(c.d) + ", F " +
                std::to_string(c.f) + ", " + std::string(execution::name(storage)));
   const Problem p(c, storage, random);
-  const Problem exact = p.in_fp64(c);
-  on_queue([&](Queue& q) { enqueue(q, exact); });
-  const OnDevice device(p);
-  on_gpu_queue([&](Queue& q) { enqueue(q, device); });
-  const std::vector<Values> out = device.outputs();
+  const Problem exact = p.in_fp64();
+  on_queue([&](Queue& q) {
+    const auto here = [](const Array& array) { return array.view(); };
+    exact.enqueue_rows(q, here);
+    exact.enqueue_weights(q, here);
+  });
+  const std::vector<Values> out = p.values_on_gpu(0);
 
   const auto f = static_cast<double>(c.f), d = static_cast<double>(c.d);
   compare_rows("y", p.y, out[0], exact.y, c.valid() * c.d, tolerance(storage, f));
@@ -190,23 +183,16 @@ TEST(grouped_linear_gpu, same_bits_in_tall_tiles) {
       const Problem all({{rows}, 0, d, 768 - d}, Dtype::bf16, random);
       Problem few = all;
       few.offsets = int32_array({0, fewer});
-      const OnDevice flat(all), tall(few);
-      const auto products = [](Queue& q, const OnDevice& a) {
-        grouped_linear_forward(q, a.x, a.w, a.offsets, a.y);
-        grouped_linear_backward_input(q, a.dy, a.w, a.offsets, a.dx);
-        grouped_linear_backward_input(q, a.dy, a.w, a.offsets, a.more_dx, true);
+      const auto rows_on_gpu = [](const Problem& p) {
+        return on_gpu([&](Queue& q, auto& at) { p.enqueue_rows(q, at); }, {p.y, p.dx, p.more_dx},
+                      0);
       };
-      on_gpu_queue([&](Queue& q) {
-        products(q, flat);
-        products(q, tall);
-      });
-      const auto expect_same = [&](const DeviceArray& a, const DeviceArray& b, std::int64_t width) {
-        const Values left = a.host().values(), right = b.host().values();
-        EXPECT_TRUE(std::equal(left.begin(), left.begin() + fewer * width, right.begin()));
-      };
-      expect_same(tall.y, flat.y, d);
-      expect_same(tall.dx, flat.dx, 768 - d);
-      expect_same(tall.more_dx, flat.more_dx, 768 - d);
+      const std::vector<Array> flat = rows_on_gpu(all), tall = rows_on_gpu(few);
+      for (std::size_t i = 0; i < flat.size(); ++i) {
+        const Values left = tall[i].values(), right = flat[i].values();
+        const std::int64_t count = fewer * flat[i].view().extent(1);
+        EXPECT_TRUE(std::equal(left.begin(), left.begin() + count, right.begin())) << i;
+      }
     }
   }
 }
@@ -248,12 +234,9 @@ TEST(grouped_linear_gpu, same_bits_in_pieces) {
   Random random;
   Problem p({{70, 3, 200, 1500, 0, 130, 1, 64}, 5, 1160, 1800}, Dtype::bf16, random);
   p.more_dw.set(Values(p.more_dw.values().size(), 0.0));
-  const OnDevice device(p);
-  on_gpu_queue([&](Queue& q) {
-    grouped_linear_backward_weight(q, device.dy, device.x, device.offsets, device.dw, false);
-    grouped_linear_backward_weight(q, device.dy, device.x, device.offsets, device.more_dw, true);
-  });
-  EXPECT_EQ(device.dw.host().values(), device.more_dw.host().values());
+  const std::vector<Array> sums =
+      on_gpu([&](Queue& q, auto& at) { p.enqueue_weights(q, at); }, {p.dw, p.more_dw}, 0);
+  EXPECT_EQ(sums[0].values(), sums[1].values());
 }
 
 // None has a quarter more rows than the average: a weight gradient takes them in the order of
@@ -329,31 +312,13 @@ TEST(grouped_linear_gpu, odd_extents_and_fp32) {
   check(random, {{33, 0, 65}, 0, 128, 64}, Dtype::fp32);
 }
 
-void expect_same_bits(const ExpertCase& c, Random& random) {
-  const Problem p(c, Dtype::bf16, random);
-  const OnDevice device(p);
-  on_gpu_queue([&](Queue& q) { enqueue(q, device); });
-  const std::vector<Values> first = device.outputs();
-  const auto same = [](const std::vector<Values>& a, const std::vector<Values>& b) {
-    for (std::size_t i = 0; i < a.size(); ++i)
-      if (std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(double)) != 0) return false;
-    return true;
-  };
-  device.upload_outputs();
-  int different = 0;
-  on_gpu_queue([&](Queue& q) { enqueue(q, device); }, 100,
-               [&] {
-                 different += !same(device.outputs(), first);
-                 device.upload_outputs();
-               });
-  EXPECT_EQ(different, 0);
-}
-
 TEST(grouped_linear_gpu, same_bits_in_every_run_and_replay) {
   STOWAGE_NEED_GPU();
   Random random;
-  expect_same_bits({random_counts(random, 40, 150), 4, 256, 320}, random);
-  expect_same_bits({{70, 3, 200, 1500, 0, 130, 1, 64}, 5, 392, 512}, random);  // in pieces
+  const std::vector<ExpertCase> cases = {{random_counts(random, 40, 150), 4, 256, 320},
+                                         {{70, 3, 200, 1500, 0, 130, 1, 64}, 5, 392, 512}};
+  for (const ExpertCase& c : cases)  // the second in pieces
+    Problem(c, Dtype::bf16, random).values_on_gpu(100);
 }
 
 }  // namespace

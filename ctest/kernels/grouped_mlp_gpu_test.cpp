@@ -3,49 +3,26 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <string>
 
-#include "ctest/kernels/device_array.hpp"
 #include "ctest/kernels/grouped_mlp_problem.hpp"
-#include "kernels/grouped_mlp/grouped_linear.hpp"
+#include "ctest/kernels/operator_check.hpp"
 
 namespace stowage::kernels::test {
 namespace {
 
-// A problem's arrays in device memory.
-struct OnDevice {
-  explicit OnDevice(const MlpProblem& p)
-      : x(p.x),
-        dy(p.dy),
-        w1(p.w1),
-        w2(p.w2),
-        offsets(p.offsets),
-        row_weight(p.row_weight),
-        h(p.h),
-        a(p.a),
-        dh(p.dh),
-        a_again(p.a_again),
-        drow_weight(p.drow_weight) {
-    if (p.room.view()) room.emplace(p.room);
-  }
-  View workspace() const { return room ? room->view() : View{}; }
-
-  DeviceArray x, dy, w1, w2, offsets, row_weight, h, a, dh, a_again, drow_weight;
-  std::optional<DeviceArray> room;
-};
-
-void enqueue(Queue& q, Activation kind, const OnDevice& d) {
-  grouped_fc1_forward(q, kind, d.x, d.w1, d.offsets, d.row_weight, d.h, d.a);
-  grouped_fc2_backward_input(q, kind, fc2_backward_operands(d, d.workspace()));
+// h, a, dh, a once more and drow_weight, as a GPU leaves them.
+std::vector<Array> fused_on_gpu(const MlpProblem& p, int replays = 0) {
+  return on_gpu([&](Queue& q, auto& at) { p.enqueue(q, at); },
+                {p.forward.h, p.forward.a, p.backward.dh, p.backward.a, p.backward.drow_weight},
+                replays);
 }
 
 // Rows of no expert are not to be read.
 void spoil(const Array& array, std::int64_t from) {
   Values values = array.values();
   std::fill(values.begin() + from, values.end(), std::nan(""));
-  Array shared = array;  // of the same bytes
-  shared.set(values);
+  set(array, values);
 }
 
 double error(const Array& actual, const Array& expected, std::int64_t count) {
@@ -57,12 +34,11 @@ double error(const Array& actual, const Array& expected, std::int64_t count) {
 // How much larger the terms of drow_weight = sum_f g_f act(h_f) are, by norm, than the sums: each
 // g_f is rounded, and in few columns the terms may nearly cancel.
 double cancellation(const MlpProblem& exact, const ExpertCase& c) {
+  const Arrays<GroupedFc2BackwardInput>& o = exact.backward;
   const Array g(Dtype::fp64, {c.rows(), c.f});
-  on_queue([&](Queue& q) {
-    grouped_linear_backward_input(q, exact.dy, exact.w2, exact.offsets, g);  // of every row
-  });
-  const Values gradient = g.values(), weighted = exact.a_again.values();
-  const Values weight = exact.row_weight.values(), sum = exact.drow_weight.values();
+  run(exact.fc2.product(), {.dy = o.dy, .w = o.w2, .offsets = o.offsets, .dx = g});
+  const Values gradient = g.values(), weighted = o.a.values();
+  const Values weight = o.row_weight.values(), sum = o.drow_weight.values();
   double terms = 0, sums = 0;
   for (std::int64_t row = 0; row < c.valid(); ++row) {
     const auto r = static_cast<std::size_t>(row), width = static_cast<std::size_t>(c.f);
@@ -81,56 +57,37 @@ void check(Random& random, const ExpertCase& c, Activation kind, Dtype storage) 
                std::to_string(c.f) + ", " + std::string(execution::name(storage)) +
                (kind == Activation::swiglu ? ", swiglu" : ", squared relu"));
   const MlpProblem p(c, kind, storage, random);
-  spoil(p.x, c.valid() * c.d);
-  spoil(p.dy, c.valid() * c.d);
-  const OnDevice d(p), apart(p);
-  const DeviceArray g(Array(storage, {c.rows(), c.f}));
-  const ValidRows valid{.counts = c.experts() + 1, .index = c.experts()};
-  on_gpu_queue([&](Queue& q) {
-    enqueue(q, kind, d);
-    grouped_linear_forward(q, apart.x, apart.w1, apart.offsets, apart.h);
-    ActivationForward{kind, c.rows(), c.f, storage, true, valid}.run(
-        q,
-        {.x = apart.h, .row_weight = apart.row_weight, .y = apart.a, .valid_rows = apart.offsets});
-    grouped_linear_backward_input(q, apart.dy, apart.w2, apart.offsets, g);
-    ActivationBackward{kind, c.rows(), c.f, storage, true, valid}.run(
-        q, {.dy = g,
-            .x = apart.h,
-            .row_weight = apart.row_weight,
-            .dx = apart.dh,
-            .drow_weight = apart.drow_weight,
-            .valid_rows = apart.offsets});
-  });
-  const std::int64_t hidden = c.valid() * p.hidden, columns = c.valid() * c.f;
-  EXPECT_TRUE(same(d.h.host(), apart.h.host(), hidden));
-  EXPECT_TRUE(same(d.a.host(), apart.a.host(), columns));
-  EXPECT_TRUE(same(d.dh.host(), apart.dh.host(), hidden));
-  EXPECT_TRUE(same(d.a_again.host(), apart.a.host(), columns));
-  EXPECT_TRUE(poisoned(d.h.host(), hidden) && poisoned(d.a.host(), columns));
-  EXPECT_TRUE(poisoned(d.dh.host(), hidden) && poisoned(d.a_again.host(), columns));
-  EXPECT_TRUE(poisoned(d.drow_weight.host(), c.valid()));
+  spoil(p.forward.x, c.valid() * c.d);
+  spoil(p.backward.dy, c.valid() * c.d);
+  const MlpProblem::Parts parts = p.make_parts();
+  const std::vector<Array> made = fused_on_gpu(p);
+  const std::vector<Array> apart = on_gpu(
+      [&](Queue& q, auto& at) { p.enqueue_parts(q, parts, at); }, {parts.h, parts.a, parts.dh}, 0);
+  const Array &h = made[0], &a = made[1], &dh = made[2], &a_again = made[3], &drow_weight = made[4];
+  const std::int64_t hidden = c.valid() * h.view().extent(1), columns = c.valid() * c.f;
+  EXPECT_TRUE(same(h, apart[0], hidden));
+  EXPECT_TRUE(same(a, apart[1], columns));
+  EXPECT_TRUE(same(dh, apart[2], hidden));
+  EXPECT_TRUE(same(a_again, apart[1], columns));
+  EXPECT_TRUE(poisoned(h, hidden) && poisoned(a, columns));
+  EXPECT_TRUE(poisoned(dh, hidden) && poisoned(a_again, columns));
+  EXPECT_TRUE(poisoned(drow_weight, c.valid()));
   if (c.valid() == 0) return;
 
   // The host in fp64, from h as the device stored it: activations amplify its rounding.
   MlpProblem exact(c, kind, Dtype::fp64, random);
-  for (const auto member :
-       {&MlpProblem::x, &MlpProblem::dy, &MlpProblem::w1, &MlpProblem::w2, &MlpProblem::row_weight})
-    (exact.*member).set((p.*member).values());
-  const Array h = d.h.host();
-  on_queue([&](Queue& q) {
-    grouped_fc1_forward(q, kind, exact.x, exact.w1, exact.offsets, exact.row_weight, exact.h,
-                        exact.a);
-  });
-  EXPECT_LT(error(h, exact.h, hidden), tolerance(storage, static_cast<double>(c.d)));
-  exact.h.set(h.values());
-  on_queue([&](Queue& q) {
-    grouped_fc2_backward_input(q, kind, fc2_backward_operands(exact, exact.room));
-  });
+  exact.forward = in_type_of(exact.fc1, p.forward);
+  exact.backward = in_type_of(exact.fc2, p.backward);
+  exact.join();
+  run(exact.fc1, exact.forward);
+  EXPECT_LT(error(h, exact.forward.h, hidden), tolerance(storage, static_cast<double>(c.d)));
+  set(exact.forward.h, h.values());
+  run(exact.fc2, exact.backward);
   // g and dh round once each; drow_weight sums F products of a rounded g.
   const double twice = 2 * tolerance(storage, static_cast<double>(c.d + c.f));
-  EXPECT_LT(error(d.a.host(), exact.a_again, columns), twice);
-  EXPECT_LT(error(d.dh.host(), exact.dh, hidden), twice);
-  EXPECT_LT(error(d.drow_weight.host(), exact.drow_weight, c.valid()),
+  EXPECT_LT(error(a, exact.backward.a, columns), twice);
+  EXPECT_LT(error(dh, exact.backward.dh, hidden), twice);
+  EXPECT_LT(error(drow_weight, exact.backward.drow_weight, c.valid()),
             cancellation(exact, c) * twice);
 }
 
@@ -159,18 +116,13 @@ TEST(grouped_mlp_gpu, same_bits_in_tall_tiles) {
   constexpr std::int64_t kFew = 150;  // 129 to 192 of an expert's last rows are in tall tiles
   for (const Activation kind : kKinds) {
     for (const std::int64_t f : {352, 384}) {
-      const MlpProblem all({{256}, 0, 320, f}, kind, Dtype::bf16, random);
-      MlpProblem few = all;
-      few.offsets = int32_array({0, kFew});
-      const OnDevice flat(all), tall(few);
-      on_gpu_queue([&](Queue& q) {
-        enqueue(q, kind, flat);
-        enqueue(q, kind, tall);
-      });
-      EXPECT_TRUE(same(tall.h.host(), flat.h.host(), kFew * all.hidden));
-      EXPECT_TRUE(same(tall.a.host(), flat.a.host(), kFew * f));
-      EXPECT_TRUE(same(tall.dh.host(), flat.dh.host(), kFew * all.hidden));
-      EXPECT_TRUE(same(tall.a_again.host(), flat.a_again.host(), kFew * f));
+      MlpProblem p({{256}, 0, 320, f}, kind, Dtype::bf16, random);
+      const std::vector<Array> flat = fused_on_gpu(p);
+      p.forward.offsets = int32_array({0, kFew});
+      p.join();
+      const std::vector<Array> tall = fused_on_gpu(p);
+      for (std::size_t i = 0; i < 4; ++i)
+        EXPECT_TRUE(same(tall[i], flat[i], kFew * flat[i].view().extent(1))) << "result " << i;
     }
   }
 }
@@ -187,23 +139,7 @@ TEST(grouped_mlp_gpu, same_bits_in_every_run_and_replay) {
   STOWAGE_NEED_GPU();
   Random random;
   const ExpertCase c{{300, 17, 0, 128, 90, 250, 3}, 4, 320, 264};
-  for (const Activation kind : kKinds) {
-    const MlpProblem p(c, kind, Dtype::bf16, random);
-    const OnDevice d(p), first(p);
-    on_gpu_queue([&](Queue& q) { enqueue(q, kind, first); });
-    int different = 0;
-    on_gpu_queue([&](Queue& q) { enqueue(q, kind, d); }, 100,
-                 [&] {
-                   different += !same(d.h.host(), first.h.host(), c.valid() * p.hidden) ||
-                                !same(d.a.host(), first.a.host(), c.valid() * c.f) ||
-                                !same(d.dh.host(), first.dh.host(), c.valid() * p.hidden) ||
-                                !same(d.a_again.host(), first.a_again.host(), c.valid() * c.f) ||
-                                !same(d.drow_weight.host(), first.drow_weight.host(), c.valid());
-                   for (const DeviceArray* array : {&d.h, &d.a, &d.dh, &d.a_again, &d.drow_weight})
-                     array->upload();
-                 });
-    EXPECT_EQ(different, 0);
-  }
+  for (const Activation kind : kKinds) fused_on_gpu(MlpProblem(c, kind, Dtype::bf16, random), 100);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <string_view>
 #include <vector>
@@ -50,6 +51,20 @@ void check_on_gpu(const Op& op, const Arrays<Op>& arrays, const Tolerances& tole
   if constexpr (requires { op.result; }) wide.result = Dtype::fp64;
   check_on_gpu(OperatorRun<Op>{op, arrays, tolerance},
                OperatorRun<Op>{wide, in_type_of(wide, arrays), tolerance}, replays, error);
+}
+
+/// Runs `op` on `arrays` on a GPU and then on the host: what is stored must be the same to the bit.
+template <Operator Op>
+void expect_host_bits(const Op& op, const Arrays<Op>& arrays, int replays = 2) {
+  const std::vector<Output> outputs =
+      OperatorRun<Op>{op, arrays, [](std::string_view) { return 0.0; }}.outputs();
+  std::vector<Array> stored;
+  for (const Output& one : outputs) stored.push_back(one.array);
+  const auto results = on_gpu(
+      [&](Queue& queue, DeviceMirror& at) { enqueue(queue, op, arrays, at); }, stored, replays);
+  run(op, arrays);
+  for (std::size_t i = 0; i < stored.size(); ++i)
+    EXPECT_TRUE(std::ranges::equal(bytes_of(results[i]), bytes_of(stored[i]))) << outputs[i].name;
 }
 
 /// What an operator leaves in `outputs` on a GPU.

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "ctest/kernels/support.hpp"
+#include "ctest/kernels/operator_arrays.hpp"
 #include "kernels/moe/balance.hpp"
 #include "kernels/moe/capacity.hpp"
 #include "kernels/moe/permute.hpp"
@@ -14,21 +14,30 @@ std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 struct Sizes {
   std::int64_t n, topk, experts, tail, width;
+
+  PermuteIndex index(Dtype storage, std::int64_t capacity) const {
+    return {.tokens = n, .topk = topk, .experts = experts, .rows = capacity, .storage = storage};
+  }
+  /// GatherRows or CombineRows.
+  template <class Op>
+  Op op(Dtype storage, std::int64_t capacity) const {
+    Op op{};
+    op.tokens = n;
+    op.topk = topk;
+    op.rows = capacity;
+    op.width = width;
+    op.storage = storage;
+    return op;
+  }
 };
 
 constexpr Sizes kSizes[] = {
     {1, 1, 1, 0, 1}, {1, 2, 9, 0, 5}, {40, 3, 4, 7, 17}, {100, 2, 64, 0, 33}, {6, 2, 4, 6, 8}};
 
-// Random choices and what permute_index makes of them.
-struct Routing {
+// Random choices and what PermuteIndex makes of them.
+struct Routing : Arrays<PermuteIndex> {
   Routing(Random& random, Sizes s, Dtype storage)
-      : sizes(s),
-        accumulation(execution::accumulation(storage)),
-        indices(Dtype::int32, {s.n, s.topk}),
-        weights(accumulation, {s.n, s.topk}, random.uniform(s.n * s.topk, 0, 1)),
-        offsets(Dtype::int32, {s.experts + 1}),
-        token_row(Dtype::int32, {s.n, s.topk}),
-        row_weight(accumulation, {s.n * s.topk}) {
+      : Arrays<PermuteIndex>(make_arrays(s.index(storage, s.n * s.topk), random)), sizes(s) {
     Values chosen;
     for (std::int64_t t = 0; t < s.n; ++t) {
       const std::int64_t first = random.integer(0, s.experts - 1);
@@ -37,15 +46,13 @@ struct Routing {
                                                                 std::max(s.topk, s.experts * 3 / 4))
                                           : -1.0);
     }
-    indices.set(chosen);
-    on_queue([&](Queue& q) { permute_index(q, indices, offsets, token_row, row_weight, weights); });
+    set(indices, chosen);
+    run(s.index(storage, s.n * s.topk), *this);
   }
 
   std::int64_t rows() const { return std::lround(offsets.values().back()); }
 
   Sizes sizes;
-  Dtype accumulation;
-  Array indices, weights, offsets, token_row, row_weight;
 };
 
 TEST(permute, rows_are_sorted_by_expert_token_and_slot) {
@@ -81,9 +88,8 @@ TEST(permute, gather_copies_rows_and_leaves_the_rest) {
       const Routing r(random, s, storage);
       const Values x = rounded(random.normal(s.n * s.width), storage);
       const Array xs(storage, {s.n * s.topk, s.width});
-      on_queue([&](Queue& q) {
-        gather_rows(q, Array(storage, {s.n, s.width}, x), r.token_row, xs);
-      });
+      run(s.op<GatherRows>(storage, s.n * s.topk),
+          {.x = Array(storage, {s.n, s.width}, x), .token_row = r.token_row, .xs = xs});
       const Values places = r.token_row.values(), rows = xs.values();
       std::vector<std::size_t> token(rows.size());  // of each row
       for (std::size_t pair = 0; pair < places.size(); ++pair)
@@ -120,10 +126,10 @@ TEST(permute, combine_adds_the_rows_of_a_token) {
       const Values old = rounded(random.normal(s.n * s.width), storage);
       const Array rows(storage, {s.n * s.topk, s.width}, ys), stored(storage, {s.n, s.width});
       const Array added(storage, {s.n, s.width}, old);
-      on_queue([&](Queue& q) {
-        combine_rows(q, rows, r.token_row, stored, false);
-        combine_rows(q, rows, r.token_row, added, true);
-      });
+      CombineRows op = s.op<CombineRows>(storage, s.n * s.topk);
+      run(op, {.ys = rows, .token_row = r.token_row, .out = stored});
+      op.accumulate = true;
+      run(op, {.ys = rows, .token_row = r.token_row, .out = added});
       const double allowed = tolerance(storage, static_cast<double>(s.topk));
       const Values zero(old.size(), 0.0);
       EXPECT_LE(relative_error(stored.values(), plain_combine(r, ys, zero)), allowed);
@@ -155,10 +161,18 @@ TEST(permute, pairs_beyond_the_capacity_have_no_row_and_nothing_is_written_behin
       const Array xs(Dtype::fp64, {pairs, s.width}), most = int32_array({1, 1, 5});
       const Values x = random.normal(s.n * s.width);
       const Front weight(row_weight, {capacity}), rows(xs, {capacity, s.width});
+      const Array from(Dtype::fp64, {s.n, s.width}, x);
       on_queue([&](Queue& q) {
-        permute_index(q, all.indices, wanted, token_row, weight.view(), all.weights);
-        limit_offsets(q, wanted, capacity, offsets, most);
-        gather_rows(q, Array(Dtype::fp64, {s.n, s.width}, x), token_row, rows.view());
+        s.index(Dtype::fp64, capacity)
+            .run(q, {.indices = all.indices,
+                     .offsets = wanted,
+                     .token_row = token_row,
+                     .row_weight = weight.view(),
+                     .weights = all.weights});
+        LimitOffsets{.experts = s.experts, .capacity = capacity}.run(
+            q, {.wanted = wanted, .offsets = offsets, .demand = most});
+        s.op<GatherRows>(Dtype::fp64, capacity)
+            .run(q, {.x = from, .token_row = token_row, .xs = rows.view()});
       });
       EXPECT_EQ(wanted.values(), all.offsets.values());
       double busiest = 1;
@@ -196,10 +210,11 @@ TEST(permute, gather_and_combine_are_adjoint) {
   std::fill(ys.begin() + r.rows() * s.width, ys.end(), 0.0);
   const Array gathered(Dtype::fp64, {s.n * s.topk, s.width}, Values(ys.size(), 0.0));
   const Array combined(Dtype::fp64, {s.n, s.width});
-  on_queue([&](Queue& q) {
-    gather_rows(q, Array(Dtype::fp64, {s.n, s.width}, x), r.token_row, gathered);
-    combine_rows(q, Array(Dtype::fp64, {s.n * s.topk, s.width}, ys), r.token_row, combined, false);
-  });
+  const std::int64_t pairs = s.n * s.topk;
+  run(s.op<GatherRows>(Dtype::fp64, pairs),
+      {.x = Array(Dtype::fp64, {s.n, s.width}, x), .token_row = r.token_row, .xs = gathered});
+  run(s.op<CombineRows>(Dtype::fp64, pairs),
+      {.ys = Array(Dtype::fp64, {pairs, s.width}, ys), .token_row = r.token_row, .out = combined});
   const double one = dot(gathered.values(), ys), other = dot(x, combined.values());
   EXPECT_NEAR(one, other, 1e-12 * static_cast<double>(ys.size()));
 }
@@ -214,13 +229,17 @@ TEST(capacity, ranks_learn_what_each_wanted) {
           const Array most =
               int32_array({rank == 1 ? wanted : 3, rank == 2 ? 3 : 2, rank == 0 ? slots : 1});
           const Array told(dtype, {10});
-          on_queue([&](Queue& q) { tell_rows(q, most, {.rows = 7, .slots = 5}, rank, told); });
+          run(
+              TellRows{
+                  .ranks = 3, .rank = rank, .capacity = {.rows = 7, .slots = 5}, .storage = dtype},
+              {.demand = most, .rows = told});
           for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += told.values()[i];
         }
         const double w = wanted, s = slots, lacking = (w > 7 ? 1 : 0) + (s > 5 ? 1 : 0);
         EXPECT_EQ(sums, (Values{lacking, 3, w, 3, 2, 2, 3, s, 1, 1}));
         const Array need(Dtype::int32, {4}), step_ok = int32_array({2});
-        on_queue([&](Queue& q) { judge_rows(q, Array(dtype, {10}, sums), need, step_ok); });
+        run(JudgeRows{.ranks = 3, .storage = dtype},
+            {.rows = Array(dtype, {10}, sums), .need = need, .step_ok = step_ok});
         EXPECT_EQ(need.values(), (Values{lacking, w, 3, s}));
         EXPECT_EQ(step_ok.values(), (Values{lacking > 0 ? 0.0 : 2.0}));
       }
@@ -229,22 +248,24 @@ TEST(capacity, ranks_learn_what_each_wanted) {
 // 6 tokens with 2 choices of which 3 have a row: 3 tokens are read, 6 written, for width 8 in fp64.
 TEST(permute, costs_count_the_rows_that_there_are) {
   constexpr double kIndex = 6 * 2 * 4, kRow = 8 * 8;
-  const execution::Cost gather = gather_rows_cost(6, 2, 3, 8, Dtype::fp64);
-  const execution::Cost stored = combine_rows_cost(6, 2, 3, 8, Dtype::fp64, false);
-  EXPECT_EQ(gather.bytes, kIndex + (3 + 3) * kRow);
-  EXPECT_EQ(stored.bytes, kIndex + (3 + 6) * kRow);
-  EXPECT_EQ(stored.flops, 3 * 8);
-  EXPECT_EQ(gather_rows_cost(6, 2, 12, 8, Dtype::fp64).bytes, kIndex + (6 + 12) * kRow);
+  const Sizes s{.n = 6, .topk = 2, .experts = 1, .tail = 0, .width = 8};
+  GatherRows gather = s.op<GatherRows>(Dtype::fp64, 12);
+  CombineRows combine = s.op<CombineRows>(Dtype::fp64, 12);
+  gather.routed = combine.routed = 3;
+  EXPECT_EQ(gather.cost().bytes, kIndex + (3 + 3) * kRow);
+  EXPECT_EQ(combine.cost().bytes, kIndex + (3 + 6) * kRow);
+  EXPECT_EQ(combine.cost().flops, 3 * 8);
+  gather.routed = 12;
+  EXPECT_EQ(gather.cost().bytes, kIndex + (6 + 12) * kRow);
 }
 
 TEST(balance, load_counts_rows) {
   const Array offsets = int32_array({0, 3, 3, 10});
   for (const Dtype dtype : {Dtype::fp32, Dtype::fp64}) {
     const Array load(dtype, {3});
-    on_queue([&](Queue& q) {
-      expert_load(q, offsets, load, false);
-      expert_load(q, offsets, load, true);
-    });
+    for (const bool accumulate : {false, true})
+      run(ExpertLoad{.experts = 3, .storage = dtype, .accumulate = accumulate},
+          {.offsets = offsets, .load = load});
     EXPECT_EQ(load.values(), (Values{6, 0, 14}));
   }
 }
@@ -252,13 +273,15 @@ TEST(balance, load_counts_rows) {
 TEST(balance, bias_moves_one_step_towards_the_mean) {
   const Array load(Dtype::fp64, {4}, Values{8, 4, 0, 4});
   const Array bias(Dtype::fp64, {4}, Values{1, 1, 1, 1});
-  on_queue([&](Queue& q) { expert_bias_update(q, load, bias, 0.25, int32_array({1})); });
+  run(ExpertBiasUpdate{.experts = 4, .storage = Dtype::fp64, .rate = 0.25},
+      {.load = load, .bias = bias, .step_ok = int32_array({1})});
   EXPECT_EQ(bias.values(), (Values{0.75, 1, 1.25, 1}));
 }
 
 TEST(balance, a_bad_step_changes_nothing) {
   const Array load(Dtype::fp32, {2}, Values{NAN, 4}), bias(Dtype::fp32, {2}, Values{1, 2});
-  on_queue([&](Queue& q) { expert_bias_update(q, load, bias, 0.25, int32_array({0})); });
+  run(ExpertBiasUpdate{.experts = 2, .storage = Dtype::fp32, .rate = 0.25},
+      {.load = load, .bias = bias, .step_ok = int32_array({0})});
   EXPECT_EQ(bias.values(), (Values{1, 2}));
 }
 

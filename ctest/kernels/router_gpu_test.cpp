@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ctest/kernels/device_mirror.hpp"
-#include "ctest/kernels/support.hpp"
+#include "ctest/kernels/operator_check.hpp"
 #include "execution/error.hpp"
 #include "kernels/moe/permute.hpp"
 #include "kernels/moe/router.hpp"
@@ -74,18 +73,65 @@ struct Router {
         losses(dtype, {2}),
         added(dtype, {2}, Values{1, 2}) {}
 
+  /// An operator of the router in the case's dtype.
+  template <class Op>
+  Op op() const {
+    Op op{};
+    op.tokens = logits.view().extent(0);
+    op.options = options;
+    op.storage = logits.dtype();
+    if constexpr (requires { op.starts; }) op.starts = 2;
+    return op;
+  }
+  /// @param beside the weights that are chosen in the same pass, if any
   template <class At>
-  void select(Queue& q, At& at) const {
-    router_select(q, options, at(logits), at(bias), at(cu_seqlens), at(indices));
+  void select(Queue& q, At& at, const Array& beside = {}) const {
+    auto select = op<RouterSelect>();
+    select.bias = true;
+    select.weights = static_cast<bool>(beside.view());
+    enqueue(q, select,
+            {.logits = logits,
+             .bias = bias,
+             .cu_seqlens = cu_seqlens,
+             .indices = indices,
+             .weights = beside},
+            at);
+  }
+  template <class At>
+  void weigh(Queue& q, At& at) const {
+    enqueue(q, op<RouterWeights>(), {.logits = logits, .indices = indices, .weights = weights}, at);
   }
   template <class At>
   void rest(Queue& q, At& at) const {
-    router_weights(q, options, at(logits), at(indices), at(weights));
-    permute_index(q, at(indices), at(offsets), at(token_row), at(row_weight), at(weights));
-    router_losses(q, options, at(logits), at(offsets), at(cu_seqlens), at(losses), false);
-    router_losses(q, options, at(logits), at(offsets), at(cu_seqlens), at(added), true);
-    router_backward(q, options, at(dweights_rows), at(token_row), at(logits), at(indices),
-                    at(weights), at(offsets), at(cu_seqlens), at(dlogits));
+    weigh(q, at);
+    enqueue(q,
+            PermuteIndex{.tokens = logits.view().extent(0),
+                         .topk = options.topk,
+                         .experts = options.experts,
+                         .rows = static_cast<std::int64_t>(row_weight.size()),
+                         .storage = logits.dtype()},
+            {.indices = indices,
+             .offsets = offsets,
+             .token_row = token_row,
+             .row_weight = row_weight,
+             .weights = weights},
+            at);
+    auto sums = op<RouterLosses>();
+    for (const Array& to : {losses, added}) {
+      enqueue(q, sums,
+              {.logits = logits, .offsets = offsets, .cu_seqlens = cu_seqlens, .losses = to}, at);
+      sums.accumulate = true;
+    }
+    enqueue(q, op<RouterBackward>(),
+            {.dweights_rows = dweights_rows,
+             .token_row = token_row,
+             .logits = logits,
+             .indices = indices,
+             .weights = weights,
+             .offsets = offsets,
+             .cu_seqlens = cu_seqlens,
+             .dlogits = dlogits},
+            at);
   }
 
   RouterOptions options;
@@ -220,15 +266,11 @@ TEST(router_gpu, weights_beside_the_choice_are_those_of_router_weights) {
     const auto apart = on_gpu(
         [&](Queue& q, auto& at) {
           r.select(q, at);
-          router_weights(q, r.options, at(r.logits), at(r.indices), at(r.weights));
+          r.weigh(q, at);
         },
         {r.indices, r.weights});
-    const auto both = on_gpu(
-        [&](Queue& q, auto& at) {
-          router_select(q, fused.options, at(fused.logits), at(fused.bias), at(fused.cu_seqlens),
-                        at(fused.indices), at(fused.weights));
-        },
-        {fused.indices, fused.weights});
+    const auto both = on_gpu([&](Queue& q, auto& at) { fused.select(q, at, fused.weights); },
+                             {fused.indices, fused.weights});
     EXPECT_EQ(apart[0].values(), both[0].values()) << c.options.experts << " experts";
     EXPECT_EQ(apart[1].values(), both[1].values()) << c.options.experts << " experts";
   }

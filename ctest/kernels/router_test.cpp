@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "ctest/kernels/support.hpp"
+#include "ctest/kernels/operator_arrays.hpp"
 #include "execution/error.hpp"
 #include "kernels/moe/permute.hpp"
 #include "kernels/moe/router.hpp"
@@ -30,6 +30,16 @@ struct Router {
   Array cu_seqlens() const {
     const auto end = static_cast<std::int32_t>(routed);
     return int32_array({0, end / 2, end, end});
+  }
+  /// An operator of the router.
+  template <class Op>
+  Op op(Dtype dtype) const {
+    Op op{};
+    op.tokens = n;
+    op.options = options;
+    op.storage = dtype;
+    if constexpr (requires { op.starts; }) op.starts = 4;
+    return op;
   }
 };
 
@@ -98,7 +108,13 @@ Array select(const Router& r, Dtype dtype) {
   const Array logits(dtype, {r.n, r.options.experts}, r.logits);
   const Array bias(dtype, {r.options.experts}, r.bias);
   const Array indices(Dtype::int32, {r.n, r.options.topk});
-  on_queue([&](Queue& q) { router_select(q, r.options, logits, bias, r.cu_seqlens(), indices); });
+  RouterSelect op = r.op<RouterSelect>(dtype);
+  op.bias = true;
+  run(op, {.logits = logits,
+           .bias = bias,
+           .cu_seqlens = r.cu_seqlens(),
+           .indices = indices,
+           .weights = {}});
   return indices;
 }
 
@@ -133,16 +149,19 @@ TEST(router, bias_selects_but_does_not_weigh) {
   const RouterOptions options{.experts = 3, .topk = 1, .normalise = false};
   const Array logits(Dtype::fp32, {1, 3}, Values{2, 1, 0}), bias(Dtype::fp32, {3}, Values{0, 0, 5});
   const Array indices(Dtype::int32, {1, 1}), weights(Dtype::fp32, {1, 1});
-  on_queue([&](Queue& q) {
-    router_select(q, options, logits, bias, int32_array({0, 1}), indices);
-    router_weights(q, options, logits, indices, weights);
-  });
+  const Array cu_seqlens = int32_array({0, 1}), beside(Dtype::fp32, {1, 1});
+  RouterSelect op{
+      .tokens = 1, .options = options, .starts = 2, .storage = Dtype::fp32, .bias = true};
+  Arrays<RouterSelect> o{
+      .logits = logits, .bias = bias, .cu_seqlens = cu_seqlens, .indices = indices, .weights = {}};
+  run(op, o);
+  run(RouterWeights{.tokens = 1, .options = options, .storage = Dtype::fp32},
+      {.logits = logits, .indices = indices, .weights = weights});
   EXPECT_EQ(indices.values(), Values{2});
   EXPECT_EQ(weights.values(), Values{0.5});
-  const Array beside(Dtype::fp32, {1, 1});
-  on_queue([&](Queue& q) {
-    router_select(q, options, logits, bias, int32_array({0, 1}), indices, beside);
-  });
+  op.weights = true;
+  o.weights = beside;
+  run(op, o);
   EXPECT_EQ(beside.values(), Values{0.5});
 }
 
@@ -192,11 +211,27 @@ TEST(router, weights_match_definition) {
       const Router r(random, options, 70, 5, dtype);
       const Array logits(dtype, {r.n, options.experts}, r.logits), indices = select(r, dtype);
       const Array weights(dtype, {r.n, options.topk});
-      on_queue([&](Queue& q) { router_weights(q, options, logits, indices, weights); });
+      run(r.op<RouterWeights>(dtype), {.logits = logits, .indices = indices, .weights = weights});
       const Values expected = plain_weights(r, r.logits, indices.values());
       EXPECT_LT(relative_error(weights.values(), expected),
                 tolerance(dtype, static_cast<double>(options.experts)));
     }
+}
+
+// The rows of the choices.
+void permute(const Router& r, Dtype dtype, const Array& indices, const Array& weights,
+             const Array& offsets, const Array& row_of) {
+  const std::int64_t pairs = r.n * r.options.topk;
+  run(PermuteIndex{.tokens = r.n,
+                   .topk = r.options.topk,
+                   .experts = r.options.experts,
+                   .rows = pairs,
+                   .storage = dtype},
+      {.indices = indices,
+       .offsets = offsets,
+       .token_row = row_of,
+       .row_weight = Array(dtype, {pairs}),
+       .weights = weights});
 }
 
 TEST(router, losses_match_definition) {
@@ -210,12 +245,13 @@ TEST(router, losses_match_definition) {
       const Array offsets(Dtype::int32, {options.experts + 1}), stored(dtype, {2});
       const Array added(dtype, {2}, Values{1, 2});
       const Array row_of(Dtype::int32, {r.n, options.topk});
-      const Array row_weight(dtype, {r.n * options.topk}), weights(dtype, {r.n, options.topk});
-      on_queue([&](Queue& q) {
-        permute_index(q, indices, offsets, row_of, row_weight, weights);
-        router_losses(q, options, logits, offsets, r.cu_seqlens(), stored, false);
-        router_losses(q, options, logits, offsets, r.cu_seqlens(), added, true);
-      });
+      permute(r, dtype, indices, Array(dtype, {r.n, options.topk}), offsets, row_of);
+      RouterLosses op = r.op<RouterLosses>(dtype);
+      for (const Array& losses : {stored, added}) {
+        run(op,
+            {.logits = logits, .offsets = offsets, .cu_seqlens = r.cu_seqlens(), .losses = losses});
+        op.accumulate = true;
+      }
       const Values expected = plain_losses(r, r.logits, indices.values());
       const double allowed = tolerance(dtype, 150);
       EXPECT_NEAR(stored.values()[0], expected[0], allowed * expected[0]);
@@ -230,22 +266,23 @@ Values backward(const Router& r, const Values& dweights, Dtype dtype) {
   const RouterOptions& o = r.options;
   const Array logits(dtype, {r.n, o.experts}, r.logits), indices = select(r, dtype);
   const Array weights(dtype, {r.n, o.topk}), offsets(Dtype::int32, {o.experts + 1});
-  const Array row_of(Dtype::int32, {r.n, o.topk});
-  const Array row_weight(dtype, {r.n * o.topk}), dlogits(dtype, {r.n, o.experts});
-  on_queue([&](Queue& q) {
-    router_weights(q, o, logits, indices, weights);
-    permute_index(q, indices, offsets, row_of, row_weight, weights);
-  });
+  const Array row_of(Dtype::int32, {r.n, o.topk}), dlogits(dtype, {r.n, o.experts});
+  run(r.op<RouterWeights>(dtype), {.logits = logits, .indices = indices, .weights = weights});
+  permute(r, dtype, indices, weights, offsets, row_of);
   Array dweights_rows(dtype, {r.n * o.topk});  // poison where no row is
   Values sorted = dweights_rows.values();
   const Values position = row_of.values();
   for (std::size_t pair = 0; pair < position.size(); ++pair)
     if (position[pair] >= 0) sorted[index(std::lround(position[pair]))] = dweights[pair];
   dweights_rows.set(sorted);
-  on_queue([&](Queue& q) {
-    router_backward(q, o, dweights_rows, row_of, logits, indices, weights, offsets, r.cu_seqlens(),
-                    dlogits);
-  });
+  run(r.op<RouterBackward>(dtype), {.dweights_rows = dweights_rows,
+                                    .token_row = row_of,
+                                    .logits = logits,
+                                    .indices = indices,
+                                    .weights = weights,
+                                    .offsets = offsets,
+                                    .cu_seqlens = r.cu_seqlens(),
+                                    .dlogits = dlogits});
   return dlogits.values();
 }
 
@@ -284,19 +321,20 @@ TEST(router, no_routed_token_gives_zero) {
   const Router r(random, options, 5, 5, Dtype::fp32);
   EXPECT_EQ(backward(r, Values(10, 1.0), Dtype::fp32), Values(20, 0.0));
   const Array logits(Dtype::fp32, {5, 4}, r.logits), losses(Dtype::fp32, {2});
-  on_queue([&](Queue& q) {
-    router_losses(q, options, logits, int32_array({0, 0, 0, 0, 0}), r.cu_seqlens(), losses, false);
-  });
+  run(r.op<RouterLosses>(Dtype::fp32), {.logits = logits,
+                                        .offsets = int32_array({0, 0, 0, 0, 0}),
+                                        .cu_seqlens = r.cu_seqlens(),
+                                        .losses = losses});
   EXPECT_EQ(losses.values(), (Values{0, 0}));
 }
 
 TEST(router, options_that_do_not_fit_are_refused) {
-  const Array logits(Dtype::fp32, {2, 8}), indices(Dtype::int32, {2, 5});
-  const RouterOptions options{.experts = 8, .topk = 5, .groups = 4, .group_topk = 2};
-  EXPECT_THROW(on_queue([&](Queue& q) {
-                 router_select(q, options, logits, {}, int32_array({0, 2}), indices);
-               }),
-               execution::Error);
+  const RouterSelect op{.tokens = 2,
+                        .options = {.experts = 8, .topk = 5, .groups = 4, .group_topk = 2},
+                        .starts = 2,
+                        .storage = Dtype::fp32};
+  Random random;
+  EXPECT_THROW(run(op, make_arrays(op, random)), execution::Error);
 }
 
 }  // namespace

@@ -32,11 +32,16 @@ struct SlotsProblem {
   Sent make_sent() const { return {Array(Dtype::int32, {n, ranks}), Array(Dtype::int32, {ranks})}; }
   Array make_received() const { return {Dtype::int32, {ranks * slots, topk}}; }
 
+  SendSlots sends() const {
+    return {.rows = n, .topk = topk, .ranks = ranks, .share = share(), .slots = slots};
+  }
+  ReceiveSlots receives() const {
+    return {.rows = n, .topk = topk, .ranks = ranks, .slots = slots};
+  }
+
   Sent send(std::int64_t rank) const {
     Sent sent = make_sent();
-    on_queue([&](Queue& q) {
-      send_slots(q, indices[rank], share(), slots, sent.row_slot, sent.wanted);
-    });
+    run(sends(), {.indices = indices[rank], .row_slot = sent.row_slot, .wanted = sent.wanted});
     return sent;
   }
   /// Choices of this rank's experts.
@@ -47,7 +52,7 @@ struct SlotsProblem {
   }
   Array receive(std::int64_t rank) const {
     const Array here = local(rank), received = make_received();
-    on_queue([&](Queue& q) { receive_slots(q, here, token_row, ranks, received); });
+    run(receives(), {.local = here, .token_row = token_row, .slot_row = received});
     return received;
   }
 };

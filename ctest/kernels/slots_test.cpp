@@ -64,7 +64,7 @@ TEST(slots, the_most_that_a_pair_of_ranks_wants_is_kept) {
   const Array wanted = int32_array({3, 7, 5});
   for (const std::int32_t before : {6, 9}) {
     const Array most = int32_array({1, 2, before});
-    on_queue([&](Queue& q) { limit_slots(q, wanted, most); });
+    run(LimitSlots{.ranks = 3}, {.wanted = wanted, .demand = most});
     EXPECT_EQ(most.values(), (Values{1, 2, before > 7 ? 9.0 : 7.0}));
   }
 }

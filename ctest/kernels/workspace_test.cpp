@@ -43,7 +43,15 @@ TEST(workspace, is_that_of_a_gpu_in_every_build) {
                                         .accumulate = false};
   EXPECT_EQ(fused.workspace_bytes(), 746586112);
   EXPECT_EQ(fused_backward.workspace_bytes(), 1283653632);
-  EXPECT_EQ(grouped_fc2_backward_input_workspace_bytes(4 * kTokens, 1024, Dtype::bf16), 2097152);
+  const GroupedFc2BackwardInput fc2{.kind = Activation::squared_relu,
+                                    .rows = 4 * kTokens,
+                                    .routed = 0,
+                                    .experts = 32,
+                                    .columns = 1024,
+                                    .width = 2048,
+                                    .storage = Dtype::bf16,
+                                    .weighted = true};
+  EXPECT_EQ(fc2.workspace_bytes(), 2097152);
   const AttentionShape attention{.heads = 16, .kv_heads = 4, .head_dim = 128, .scale = 1};
   EXPECT_EQ(attention_forward_workspace_bytes(attention, kTokens, 2, Dtype::bf16), 1280);
   EXPECT_EQ(attention_backward_workspace_bytes(attention, kTokens, 2, Dtype::bf16), 139545088);

@@ -284,9 +284,15 @@ TEST(experts, a_forced_load_is_the_one_that_its_layers_draw) {
       for (const int layer : {1, 3}) {
         std::vector<std::int32_t> indices(kTokens * 3), rows(8);
         const std::vector<float> logits(kTokens * 8);
-        kernels::router_select_ref<float>(kTokens,
-                                          {.experts = 8, .topk = 3, .load = load, .layer = layer},
-                                          logits.data(), nullptr, &kTokens, indices.data());
+        kernels::RouterSelect{.tokens = kTokens,
+                              .options = {.experts = 8, .topk = 3, .load = load, .layer = layer},
+                              .starts = 1,
+                              .storage = execution::Dtype::fp32}
+            .reference<float>({.logits = logits.data(),
+                               .bias = nullptr,
+                               .cu_seqlens = &kTokens,
+                               .indices = indices.data(),
+                               .weights = nullptr});
         for (const std::int32_t e : indices) rows[static_cast<std::size_t>(e)] += c.expert;
         of_expert = std::max(of_expert, std::ranges::max(rows));
         for (auto first = rows.begin(); first != rows.end(); first += own)

@@ -53,6 +53,23 @@ class GroupedCase : public Case {
   /// How many these are: the others' weights take no part, and no cost counts them.
   std::int64_t busy_count() const { return static_cast<std::int64_t>(busy().size()); }
   void* at(const Operand& operand, std::int64_t element) const;
+  /// The product of x, w and y, or one of its gradients.
+  template <class Op>
+  Op product() const {
+    Op op{};
+    op.rows = op.routed = rows_;
+    op.experts = experts_;
+    op.outputs = m_;
+    op.inputs = k_;
+    op.storage = execution::Dtype::bf16;
+    return op;
+  }
+  /// Of an operator, without the weights of experts that have no rows.
+  template <class Op>
+  execution::Cost busy_cost(Op op) const {
+    op.experts = busy_count();
+    return op.cost();
+  }
 
   /// The loops of cuBLASLt: y = x w[e]^T, dx = dy w[e].
   std::unique_ptr<ExpertLoop> forward_loop(run::Gpu& gpu) const;

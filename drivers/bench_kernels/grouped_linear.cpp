@@ -35,11 +35,12 @@ class Forward final : public ProductCase {
     loop_ = forward_loop(gpu);
   }
   execution::Cost cost() const override {
-    return kernels::grouped_linear_forward_cost(rows_, busy_count(), m_, k_, Dtype::bf16);
+    return busy_cost(product<kernels::GroupedLinearForward>());
   }
   void ours(execution::Queue& queue) override {
     const auto& [x, w, y, offsets] = bound_;
-    kernels::grouped_linear_forward(queue, x, w, offsets, y);
+    product<kernels::GroupedLinearForward>().run(queue,
+                                                 {.x = x, .w = w, .offsets = offsets, .y = y});
   }
   std::vector<Agreement> check(const std::string& implementation) override {
     return check_rows(implementation, x_, y_, false);
@@ -53,12 +54,12 @@ class BackwardInput final : public ProductCase {
     loop_ = backward_input_loop(gpu);
   }
   execution::Cost cost() const override {
-    return kernels::grouped_linear_backward_input_cost(rows_, busy_count(), m_, k_, Dtype::bf16,
-                                                       false);
+    return busy_cost(product<kernels::GroupedLinearBackwardInput>());
   }
   void ours(execution::Queue& queue) override {
     const auto& [x, w, y, offsets] = bound_;
-    kernels::grouped_linear_backward_input(queue, y, w, offsets, x);
+    product<kernels::GroupedLinearBackwardInput>().run(
+        queue, {.dy = y, .w = w, .offsets = offsets, .dx = x});
   }
   std::vector<Agreement> check(const std::string& implementation) override {
     return check_rows(implementation, y_, x_, true);
@@ -85,13 +86,10 @@ class BackwardWeight final : public ProductCase {
                      std::sqrt(static_cast<double>(rows_) / static_cast<double>(busy_count())));
     sample();
   }
-  execution::Cost cost() const override {
-    return kernels::grouped_linear_backward_weight_cost(
-        rows_, accumulate_ ? busy_count() : experts_, m_, k_, Dtype::bf16, accumulate_);
-  }
+  execution::Cost cost() const override { return accumulate_ ? busy_cost(op()) : op().cost(); }
   void ours(execution::Queue& queue) override {
     const auto& [x, w, y, offsets] = bound_;
-    kernels::grouped_linear_backward_weight(queue, y, x, offsets, w, accumulate_);
+    op().run(queue, {.dy = y, .x = x, .offsets = offsets, .dw = w});
   }
 
   // Rows of dw of experts that have rows; and of one that has none, where there is one.
@@ -122,6 +120,12 @@ class BackwardWeight final : public ProductCase {
   };
 
   using Cleared = std::vector<std::span<std::byte>>;
+
+  kernels::GroupedLinearBackwardWeight op() const {
+    auto op = product<kernels::GroupedLinearBackwardWeight>();
+    op.accumulate = accumulate_;
+    return op;
+  }
 
   std::int64_t first_idle() const {
     std::int64_t e = 0;

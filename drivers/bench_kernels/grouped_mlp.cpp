@@ -56,13 +56,10 @@ class Fc1 final : public GroupedCase {
     operands.insert(operands.end(), {&a_, &row_weight_});
   }
 
-  execution::Cost cost() const override {
-    return kernels::grouped_fc1_forward_cost(kind_, rows_, busy_count(), f_, k_, Dtype::bf16);
-  }
+  execution::Cost cost() const override { return busy_cost(op()); }
   execution::Cost cost_of(const std::string& implementation) const override {
-    if (implementation == "cublas")
-      return kernels::grouped_linear_forward_cost(rows_, busy_count(), m_, k_, Dtype::bf16);
-    if (implementation == "activation") return activation().cost();
+    if (implementation == "cublas") return busy_cost(op().product());
+    if (implementation == "activation") return op().activation().cost();
     return cost();
   }
   void enqueue(const std::string& implementation, execution::Queue& queue) override {
@@ -71,9 +68,11 @@ class Fc1 final : public GroupedCase {
     if (implementation == "cublas")
       loop_->enqueue(queue);
     else if (implementation == "activation")
-      activation().run(queue, {.x = h, .row_weight = row_weight, .y = a, .valid_rows = offsets});
+      op().activation().run(queue,
+                            {.x = h, .row_weight = row_weight, .y = a, .valid_rows = offsets});
     else
-      kernels::grouped_fc1_forward(queue, kind_, x, w, offsets, row_weight, h, a);
+      op().run(queue,
+               {.x = x, .w1 = w, .offsets = offsets, .row_weight = row_weight, .h = h, .a = a});
   }
   std::vector<Agreement> check(const std::string& implementation) override {
     if (implementation == "activation") return {};  // it is tested with its own operator
@@ -97,13 +96,15 @@ class Fc1 final : public GroupedCase {
   }
 
  private:
-  kernels::ActivationForward activation() const {
+  kernels::GroupedFc1Forward op() const {
     return {.kind = kind_,
             .rows = rows_,
+            .routed = rows_,
+            .experts = experts_,
             .columns = f_,
+            .width = k_,
             .storage = Dtype::bf16,
-            .weighted = true,
-            .valid = {.counts = experts_ + 1, .index = experts_}};
+            .weighted = true};
   }
 
   Activation kind_;
@@ -126,8 +127,7 @@ class Fc2Backward final : public GroupedCase {
         row_weight_(gpu, "row_weight", Role::input, Dtype::fp32, {rows_}),
         drow_weight_(gpu, "drow_weight", Role::output, Dtype::fp32, {rows_}),
         room_(gpu, "workspace", Role::workspace, Dtype::uint8,
-              {static_cast<std::int64_t>(
-                  kernels::grouped_fc2_backward_input_workspace_bytes(rows_, k_, Dtype::bf16))}),
+              {static_cast<std::int64_t>(op().workspace_bytes())}),
         more_{Bound(h_), Bound(dh_), Bound(row_weight_), Bound(drow_weight_), Bound(room_)},
         loop_(backward_input_loop(gpu)) {
     h_.fill_normal(seed, 0, 1);
@@ -135,15 +135,10 @@ class Fc2Backward final : public GroupedCase {
     operands.insert(operands.end(), {&h_, &dh_, &row_weight_, &drow_weight_});
   }
 
-  execution::Cost cost() const override {
-    return kernels::grouped_fc2_backward_input_cost(kind_, rows_, busy_count(), k_, m_,
-                                                    Dtype::bf16);
-  }
+  execution::Cost cost() const override { return busy_cost(op()); }
   execution::Cost cost_of(const std::string& implementation) const override {
-    if (implementation == "cublas")
-      return kernels::grouped_linear_backward_input_cost(rows_, busy_count(), m_, k_, Dtype::bf16,
-                                                         false);
-    if (implementation == "activation") return activation().cost();
+    if (implementation == "cublas") return busy_cost(op().product());
+    if (implementation == "activation") return op().activation().cost();
     return cost();
   }
   void enqueue(const std::string& implementation, execution::Queue& queue) override {
@@ -152,23 +147,22 @@ class Fc2Backward final : public GroupedCase {
     if (implementation == "cublas")
       loop_->enqueue(queue);
     else if (implementation == "activation")
-      activation().run(queue, {.dy = a,
-                               .x = h,
-                               .row_weight = row_weight,
-                               .dx = dh,
-                               .drow_weight = drow_weight,
-                               .valid_rows = offsets});
+      op().activation().run(queue, {.dy = a,
+                                    .x = h,
+                                    .row_weight = row_weight,
+                                    .dx = dh,
+                                    .drow_weight = drow_weight,
+                                    .valid_rows = offsets});
     else
-      kernels::grouped_fc2_backward_input(queue, kind_,
-                                          {.dy = dy,
-                                           .w2 = w,
-                                           .offsets = offsets,
-                                           .row_weight = row_weight,
-                                           .h = h,
-                                           .dh = dh,
-                                           .a = a,
-                                           .drow_weight = drow_weight,
-                                           .workspace = room});
+      op().run(queue, {.dy = dy,
+                       .w2 = w,
+                       .offsets = offsets,
+                       .row_weight = row_weight,
+                       .h = h,
+                       .dh = dh,
+                       .a = a,
+                       .drow_weight = drow_weight,
+                       .workspace = room});
   }
   std::vector<Agreement> check(const std::string& implementation) override {
     if (implementation == "activation") return {};
@@ -199,13 +193,15 @@ class Fc2Backward final : public GroupedCase {
   }
 
  private:
-  kernels::ActivationBackward activation() const {
+  kernels::GroupedFc2BackwardInput op() const {
     return {.kind = kind_,
             .rows = rows_,
+            .routed = rows_,
+            .experts = experts_,
             .columns = k_,
+            .width = m_,
             .storage = Dtype::bf16,
-            .weighted = true,
-            .valid = {.counts = experts_ + 1, .index = experts_}};
+            .weighted = true};
   }
 
   Activation kind_;

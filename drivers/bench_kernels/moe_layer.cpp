@@ -140,8 +140,10 @@ MoeLayer::Token MoeLayer::token(std::int64_t index, const Values& router,
   one.experts.assign(first, first + options_.topk);
   for (std::int64_t e = 0; e < options_.experts; ++e)
     one.logits.push_back(dot(one.x, router.data() + e * d_));
-  kernels::router_weights_ref(1, options_, one.logits.data(), one.experts.data(),
-                              one.weights.data());
+  kernels::RouterWeights{.tokens = 1, .options = options_, .storage = Dtype::fp64}
+      .reference<double>({.logits = one.logits.data(),
+                          .indices = one.experts.data(),
+                          .weights = one.weights.data()});
   return one;
 }
 
@@ -174,9 +176,15 @@ Values MoeLayer::dlogits(const Token& one, const Values& dweights) const {
   for (std::size_t i = 0; i < dweights.size(); ++i) places.push_back(static_cast<std::int32_t>(i));
   const std::int32_t routed = 1;
   Values made(one.logits.size());
-  kernels::router_backward_ref(1, options_, dweights.data(), places.data(), one.logits.data(),
-                               one.experts.data(), one.weights.data(), offsets.data(), &routed,
-                               made.data());
+  kernels::RouterBackward{.tokens = 1, .options = options_, .starts = 1, .storage = Dtype::fp64}
+      .reference<double>({.dweights_rows = dweights.data(),
+                          .token_row = places.data(),
+                          .logits = one.logits.data(),
+                          .indices = one.experts.data(),
+                          .weights = one.weights.data(),
+                          .offsets = offsets.data(),
+                          .cu_seqlens = &routed,
+                          .dlogits = made.data()});
   return made;
 }
 

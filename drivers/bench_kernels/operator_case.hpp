@@ -18,6 +18,9 @@ class OperatorMemory {
   void place(const kernels::Spec& spec, Operand*& operand, execution::View& view);
   void place(const kernels::Spec& spec, kernels::ColumnsOf<Operand*>& operand,
              kernels::Columns& view);
+  void place(const kernels::Spec& spec, Operand*& operand, kernels::RowsOf<execution::View>& view) {
+    place(spec, operand, view.view);
+  }
   /// All operands that there are, in the order of the declaration.
   std::vector<Operand*> all();
 

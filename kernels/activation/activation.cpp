@@ -48,5 +48,7 @@ Cost ActivationBackward::cost() const {
 
 STOWAGE_OPERATOR_RUN(ActivationForward)
 STOWAGE_OPERATOR_RUN(ActivationBackward)
+STOWAGE_LAUNCHES(ActivationForward)
+STOWAGE_LAUNCHES(ActivationBackward)
 
 }  // namespace stowage::kernels

@@ -48,7 +48,8 @@ struct ConvScanForward {
     f(in("d", op.storage, {heads}), o.inputs.d...);
     f(in("dt_bias", op.storage, {heads}), o.inputs.dt_bias...);
     f(in("seq_idx", execution::Dtype::int32, {op.tokens}), o.inputs.seq_idx...);
-    f(in("initial_state", op.storage, {}).when(false), o.inputs.initial_state...);
+    f(in("initial_state", execution::accumulation(op.storage), {}).when(false),
+      o.inputs.initial_state...);
   }
   /// The two operators.
   Conv1dForward conv() const;

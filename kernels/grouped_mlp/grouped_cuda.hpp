@@ -6,15 +6,33 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "execution/dtype.hpp"
 #include "kernels/grouped_mlp/grouped_launch.hpp"
-#include "kernels/grouped_mlp/grouped_linear_cuda.hpp"
 
 /// What the callers of the launches share: checks, tensor maps, the choice of a tile. Private to
 /// this folder.
 namespace stowage::kernels::grouped {
 
+/// Sizes of the grouped products of grouped_linear.hpp on the GPU; matrices are dense and
+/// row-major, bf16 or, slowly, fp32.
+struct GroupedCudaShape {
+  std::int64_t rows = 0;     ///< routed rows that x and y have room for
+  std::int64_t experts = 0;  ///< E, at most 512
+  std::int64_t outputs = 0;  ///< M
+  std::int64_t inputs = 0;   ///< K
+  bool bf16 = true;          ///< storage; else fp32
+};
+
 /// @throws Error if the shape is not served
 void check_shape(const GroupedCudaShape& shape);
+/// That of a product, checked.
+template <class Op>
+GroupedCudaShape shape_of(const Op& op) {
+  const GroupedCudaShape shape{op.rows, op.experts, op.outputs, op.inputs,
+                               op.storage == execution::Dtype::bf16};
+  check_shape(shape);
+  return shape;
+}
 /// @throws Error if a launch failed
 void check_launch(cudaError_t status, const char* kernel);
 

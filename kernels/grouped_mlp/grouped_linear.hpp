@@ -1,56 +1,79 @@
 #pragma once
 
-#include <cstdint>
-
-#include "execution/op.hpp"
+#include "kernels/operator.hpp"
 
 namespace stowage::kernels {
 
-/// The linear products of all experts of a layer: rows sorted by expert, one weight matrix each.
-///
-/// offsets (E + 1) int32 on the device: expert e owns rows [offsets[e], offsets[e + 1]); an expert
-/// may own none. x (rows, K), y (rows, M), w (E, M, K), of one storage dtype. Rows from offsets[E]
-/// on are neither read nor written.
+// The linear products of all experts of a layer: rows sorted by expert, one weight matrix each.
+//
+// offsets (E + 1) on the device: expert e owns rows [offsets[e], offsets[e + 1]); an expert may own
+// none. x (rows, K), y (rows, M), w (E, M, K). Rows from offsets[E] on are neither read nor written.
+// Costs are 2 M K flops for each of the `routed` rows, that is of those that hold something.
 
 /// y = x w[e]^T for the rows of each expert.
-void grouped_linear_forward(execution::Queue& queue, const execution::View& x,
-                            const execution::View& w, const execution::View& offsets,
-                            const execution::View& y);
+struct GroupedLinearForward {
+  static constexpr std::string_view kName = "grouped_linear_forward";
+  std::int64_t rows, routed, experts, outputs, inputs;  ///< E, M and K
+  execution::Dtype storage;
+
+  template <class T>
+  struct Operands {
+    In<T> x, w;
+    Of<T, const std::int32_t> offsets;
+    Out<T> y;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("x", storage, {rows, inputs}), o.x...);
+    f(in("w", storage, {experts, outputs, inputs}), o.w...);
+    f(in("offsets", execution::Dtype::int32, {experts + 1}), o.offsets...);
+    f(out("y", storage, {rows, outputs}), o.y...);
+  }
+  STOWAGE_OPERATOR_MEMBERS;
+};
 
 /// dx = dy w[e], added to dx when `accumulate`.
-void grouped_linear_backward_input(execution::Queue& queue, const execution::View& dy,
-                                   const execution::View& w, const execution::View& offsets,
-                                   const execution::View& dx, bool accumulate = false);
+struct GroupedLinearBackwardInput {
+  static constexpr std::string_view kName = "grouped_linear_backward_input";
+  std::int64_t rows, routed, experts, outputs, inputs;
+  execution::Dtype storage;
+  bool accumulate;
 
-/// dw[e] = dy^T x over the rows of each expert; dw (E, M, K) in the accumulation dtype, added to
-/// when `accumulate`. An expert without rows: zero when storing, untouched when accumulating.
-void grouped_linear_backward_weight(execution::Queue& queue, const execution::View& dy,
-                                    const execution::View& x, const execution::View& offsets,
-                                    const execution::View& dw, bool accumulate);
+  template <class T>
+  struct Operands {
+    In<T> dy, w;
+    Of<T, const std::int32_t> offsets;
+    Out<T> dx;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("dy", storage, {rows, outputs}), o.dy...);
+    f(in("w", storage, {experts, outputs, inputs}), o.w...);
+    f(in("offsets", execution::Dtype::int32, {experts + 1}), o.offsets...);
+    f(sum("dx", accumulate, storage, {rows, inputs}), o.dx...);
+  }
+  STOWAGE_OPERATOR_MEMBERS;
+};
 
-/// Costs with `rows` routed rows: 2 rows M K flops each.
-execution::Cost grouped_linear_forward_cost(std::int64_t rows, std::int64_t experts,
-                                            std::int64_t outputs, std::int64_t inputs,
-                                            execution::Dtype storage);
-execution::Cost grouped_linear_backward_input_cost(std::int64_t rows, std::int64_t experts,
-                                                   std::int64_t outputs, std::int64_t inputs,
-                                                   execution::Dtype storage, bool accumulate);
-execution::Cost grouped_linear_backward_weight_cost(std::int64_t rows, std::int64_t experts,
-                                                    std::int64_t outputs, std::int64_t inputs,
-                                                    execution::Dtype storage, bool accumulate);
+/// dw[e] = dy^T x over the rows of each expert, added to when `accumulate`. An expert without rows:
+/// zero when storing, untouched when accumulating.
+struct GroupedLinearBackwardWeight {
+  static constexpr std::string_view kName = "grouped_linear_backward_weight";
+  std::int64_t rows, routed, experts, outputs, inputs;
+  execution::Dtype storage;
+  bool accumulate;
 
-/// Host references.
-template <class S>
-void grouped_linear_forward_ref(std::int64_t experts, std::int64_t outputs, std::int64_t inputs,
-                                const S* x, const S* w, const std::int32_t* offsets, S* y);
-template <class S>
-void grouped_linear_backward_input_ref(std::int64_t experts, std::int64_t outputs,
-                                       std::int64_t inputs, const S* dy, const S* w,
-                                       const std::int32_t* offsets, S* dx, bool accumulate);
-template <class S>
-void grouped_linear_backward_weight_ref(std::int64_t experts, std::int64_t outputs,
-                                        std::int64_t inputs, const S* dy, const S* x,
-                                        const std::int32_t* offsets, execution::Accumulation<S>* dw,
-                                        bool accumulate);
+  template <class T>
+  struct Operands {
+    In<T> dy, x;
+    Of<T, const std::int32_t> offsets;
+    SumsOut<T> dw;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("dy", storage, {rows, outputs}), o.dy...);
+    f(in("x", storage, {rows, inputs}), o.x...);
+    f(in("offsets", execution::Dtype::int32, {experts + 1}), o.offsets...);
+    f(sum("dw", accumulate, execution::accumulation(storage), {experts, outputs, inputs}), o.dw...);
+  }
+  STOWAGE_OPERATOR_MEMBERS;
+};
 
 }  // namespace stowage::kernels

@@ -1,7 +1,11 @@
-#include "kernels/grouped_mlp/grouped_linear_cuda.hpp"
-
 #include "kernels/grouped_mlp/grouped_cuda.hpp"
+#include "kernels/grouped_mlp/grouped_linear.hpp"
+#include "kernels/launch.hpp"
 #include "kernels/machine.hpp"
+
+// The products on the GPU: tensor cores serve bf16 with extents that are multiples of 8 at 16-byte
+// aligned addresses; anything else takes a path without them. fp32 sums in a fixed order: the same
+// inputs give the same bits.
 
 namespace stowage::kernels {
 
@@ -27,47 +31,50 @@ void multiply_rows(const GroupedCudaShape& s, bool transposed, const void* x, co
 
 }  // namespace
 
-void grouped_cuda_forward(const GroupedCudaShape& shape, const void* x, const void* w,
-                          const std::int32_t* offsets, void* y, cudaStream_t stream) {
-  check_shape(shape);
-  if (shape.rows == 0) return;
-  if (fast(shape, {x, w, y})) return multiply_rows(shape, false, x, w, offsets, y, false, stream);
-  check_launch(launch_simple_forward(simple(shape, x, w, offsets, y, false), stream),
-               "grouped_simple_forward");
+template <class S>
+int GroupedLinearForward::launch(const Operands<Pointers<S>>& o, void* handle) const {
+  const auto stream = static_cast<cudaStream_t>(handle);
+  const GroupedCudaShape shape = shape_of(*this);
+  if (rows == 0) return cudaSuccess;
+  if (!fast(shape, {o.x, o.w, o.y}))
+    return launch_simple_forward(simple(shape, o.x, o.w, o.offsets, o.y, false), stream);
+  multiply_rows(shape, false, o.x, o.w, o.offsets, o.y, false, stream);
+  return cudaSuccess;
 }
 
-void grouped_cuda_backward_input(const GroupedCudaShape& shape, const void* dy, const void* w,
-                                 const std::int32_t* offsets, void* dx, bool accumulate,
-                                 cudaStream_t stream) {
-  check_shape(shape);
-  if (shape.rows == 0) return;
-  if (fast(shape, {dy, w, dx}))
-    return multiply_rows(shape, true, dy, w, offsets, dx, accumulate, stream);
-  check_launch(launch_simple_backward_input(simple(shape, dy, w, offsets, dx, accumulate), stream),
-               "grouped_simple_backward_input");
+template <class S>
+int GroupedLinearBackwardInput::launch(const Operands<Pointers<S>>& o, void* handle) const {
+  const auto stream = static_cast<cudaStream_t>(handle);
+  const GroupedCudaShape shape = shape_of(*this);
+  if (rows == 0) return cudaSuccess;
+  if (!fast(shape, {o.dy, o.w, o.dx}))
+    return launch_simple_backward_input(simple(shape, o.dy, o.w, o.offsets, o.dx, accumulate),
+                                        stream);
+  multiply_rows(shape, true, o.dy, o.w, o.offsets, o.dx, accumulate, stream);
+  return cudaSuccess;
 }
 
-void grouped_cuda_backward_weight(const GroupedCudaShape& shape, const void* dy, const void* x,
-                                  const std::int32_t* offsets, float* dw, bool accumulate,
-                                  cudaStream_t stream) {
-  check_shape(shape);
-  if (!fast(shape, {dy, x, dw})) {
-    return check_launch(
-        launch_simple_backward_weight(simple(shape, dy, x, offsets, dw, accumulate), stream),
-        "grouped_simple_backward_weight");
-  }
-  const WeightParameters parameters{.dw = dw,
-                                    .offsets = offsets,
-                                    .rows = shape.rows,
-                                    .experts = static_cast<int>(shape.experts),
-                                    .outputs = static_cast<int>(shape.outputs),
-                                    .inputs = static_cast<int>(shape.inputs),
+template <class S>
+int GroupedLinearBackwardWeight::launch(const Operands<Pointers<S>>& o, void* handle) const {
+  const auto stream = static_cast<cudaStream_t>(handle);
+  const GroupedCudaShape shape = shape_of(*this);
+  if (!fast(shape, {o.dy, o.x, o.dw}))
+    return launch_simple_backward_weight(simple(shape, o.dy, o.x, o.offsets, o.dw, accumulate),
+                                         stream);
+  const WeightParameters parameters{.dw = o.dw,
+                                    .offsets = o.offsets,
+                                    .rows = rows,
+                                    .experts = static_cast<int>(experts),
+                                    .outputs = static_cast<int>(outputs),
+                                    .inputs = static_cast<int>(inputs),
                                     .accumulate = accumulate};
-  check_launch(
-      launch_weight_sm90(matrix_map(dy, shape.rows, shape.outputs, kDepth),
-                         matrix_map(x, shape.rows, shape.inputs, kDepth), gradient_map(shape, dw),
-                         parameters, machine().multiprocessors, stream),
-      "grouped_weight");
+  return launch_weight_sm90(matrix_map(o.dy, rows, outputs, kDepth),
+                            matrix_map(o.x, rows, inputs, kDepth), gradient_map(shape, o.dw),
+                            parameters, machine().multiprocessors, stream);
 }
+
+STOWAGE_LAUNCHES(GroupedLinearForward)
+STOWAGE_LAUNCHES(GroupedLinearBackwardInput)
+STOWAGE_LAUNCHES(GroupedLinearBackwardWeight)
 
 }  // namespace stowage::kernels

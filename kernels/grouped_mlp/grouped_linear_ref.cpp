@@ -3,9 +3,6 @@
 
 namespace stowage::kernels {
 
-using execution::Accumulation;
-using execution::Bf16;
-
 namespace {
 
 // The rows of expert e of a row-major (rows, columns).
@@ -22,50 +19,34 @@ Matrix<T> weight_of(T* data, std::int64_t outputs, std::int64_t inputs, std::int
 }  // namespace
 
 template <class S>
-void grouped_linear_forward_ref(std::int64_t experts, std::int64_t outputs, std::int64_t inputs,
-                                const S* x, const S* w, const std::int32_t* offsets, S* y) {
+void GroupedLinearForward::reference(const Operands<Pointers<S>>& o) const {
   for (std::int64_t e = 0; e < experts; ++e) {
-    const Factor<S> left{rows_of(x, inputs, offsets, e), Transpose::no};
-    const Factor<S> right{weight_of(w, outputs, inputs, e), Transpose::yes};
-    matmul(left, right, rows_of(y, outputs, offsets, e), false);
+    const Factor<S> left{rows_of(o.x, inputs, o.offsets, e), Transpose::no};
+    const Factor<S> right{weight_of(o.w, outputs, inputs, e), Transpose::yes};
+    matmul(left, right, rows_of(o.y, outputs, o.offsets, e), false);
   }
 }
 
 template <class S>
-void grouped_linear_backward_input_ref(std::int64_t experts, std::int64_t outputs,
-                                       std::int64_t inputs, const S* dy, const S* w,
-                                       const std::int32_t* offsets, S* dx, bool accumulate) {
+void GroupedLinearBackwardInput::reference(const Operands<Pointers<S>>& o) const {
   for (std::int64_t e = 0; e < experts; ++e) {
-    const Factor<S> left{rows_of(dy, outputs, offsets, e), Transpose::no};
-    const Factor<S> right{weight_of(w, outputs, inputs, e), Transpose::no};
-    matmul(left, right, rows_of(dx, inputs, offsets, e), accumulate);
+    const Factor<S> left{rows_of(o.dy, outputs, o.offsets, e), Transpose::no};
+    const Factor<S> right{weight_of(o.w, outputs, inputs, e), Transpose::no};
+    matmul(left, right, rows_of(o.dx, inputs, o.offsets, e), accumulate);
   }
 }
 
 template <class S>
-void grouped_linear_backward_weight_ref(std::int64_t experts, std::int64_t outputs,
-                                        std::int64_t inputs, const S* dy, const S* x,
-                                        const std::int32_t* offsets, Accumulation<S>* dw,
-                                        bool accumulate) {
+void GroupedLinearBackwardWeight::reference(const Operands<Pointers<S>>& o) const {
   for (std::int64_t e = 0; e < experts; ++e) {
-    const Factor<S> left{rows_of(dy, outputs, offsets, e), Transpose::yes};
-    const Factor<S> right{rows_of(x, inputs, offsets, e), Transpose::no};
-    matmul(left, right, weight_of(dw, outputs, inputs, e), accumulate);
+    const Factor<S> left{rows_of(o.dy, outputs, o.offsets, e), Transpose::yes};
+    const Factor<S> right{rows_of(o.x, inputs, o.offsets, e), Transpose::no};
+    matmul(left, right, weight_of(o.dw, outputs, inputs, e), accumulate);
   }
 }
 
-#define STOWAGE_INSTANTIATE(S)                                                                 \
-  template void grouped_linear_forward_ref(std::int64_t, std::int64_t, std::int64_t, const S*, \
-                                           const S*, const std::int32_t*, S*);                 \
-  template void grouped_linear_backward_input_ref(std::int64_t, std::int64_t, std::int64_t,    \
-                                                  const S*, const S*, const std::int32_t*, S*, \
-                                                  bool);                                       \
-  template void grouped_linear_backward_weight_ref(std::int64_t, std::int64_t, std::int64_t,   \
-                                                   const S*, const S*, const std::int32_t*,    \
-                                                   Accumulation<S>*, bool);
-STOWAGE_INSTANTIATE(double)
-STOWAGE_INSTANTIATE(float)
-STOWAGE_INSTANTIATE(Bf16)
-#undef STOWAGE_INSTANTIATE
+STOWAGE_REFERENCES(GroupedLinearForward)
+STOWAGE_REFERENCES(GroupedLinearBackwardInput)
+STOWAGE_REFERENCES(GroupedLinearBackwardWeight)
 
 }  // namespace stowage::kernels

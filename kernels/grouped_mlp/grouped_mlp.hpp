@@ -1,68 +1,88 @@
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-
-#include "execution/op.hpp"
 #include "kernels/activation/activation.hpp"
+#include "kernels/grouped_mlp/grouped_linear.hpp"
 
 namespace stowage::kernels {
 
-/// The products of an MLP of experts with the activation in the product's epilogue. Rows, weights
-/// and offsets as in grouped_linear.hpp; F is the width of the activated rows, H = F or, for
-/// swiglu, 2 F (gate first) of the rows before it. Every stored value but drow_weight, which
-/// is summed by tiles, has the bits of the product and of the activation apart: what is stored is
-/// rounded before it is used. Rows from offsets[E] on are neither read nor written.
+// The products of an MLP of experts with the activation in the product's epilogue. Rows, weights
+// and offsets as in grouped_linear.hpp; F is the width of the activated rows, H = F or, for swiglu,
+// 2 F (gate first) of the rows before it. Every stored value but drow_weight, which is summed by
+// tiles, has the bits of the product and of the activation apart: what is stored is rounded before
+// it is used. Costs are the product's, and those of the activation less what is not read or written
+// again.
 
-/// h (rows, H) = x (rows, D) w1[e]^T and a (rows, F) = row_weight * act(h); w1 (E, H, D).
-/// row_weight (rows) in the accumulation dtype may be absent: 1.
-void grouped_fc1_forward(execution::Queue& queue, Activation kind, const execution::View& x,
-                         const execution::View& w1, const execution::View& offsets,
-                         const execution::View& row_weight, const execution::View& h,
-                         const execution::View& a);
+/// h (rows, H) = x (rows, D) w1[e]^T and a (rows, F) = row_weight * act(h). If it is not `weighted`,
+/// row_weight is absent: 1.
+struct GroupedFc1Forward {
+  static constexpr std::string_view kName = "grouped_fc1_forward";
+  Activation kind;
+  std::int64_t rows, routed, experts, columns, width;  ///< F and D
+  execution::Dtype storage;
+  bool weighted;
 
-struct GroupedFc2BackwardOperands {
-  execution::View dy;                ///< (rows, D)
-  execution::View w2;                ///< (E, D, F)
-  execution::View offsets;           ///< (E + 1) int32
-  execution::View row_weight = {};   ///< (rows), accumulation dtype; may be absent
-  execution::View h;                 ///< (rows, H)
-  execution::View dh;                ///< (rows, H)
-  execution::View a;                 ///< (rows, F)
-  execution::View drow_weight = {};  ///< (rows), accumulation dtype; there if row_weight is
-  execution::View workspace;
+  template <class T>
+  struct Operands {
+    In<T> x, w1;
+    Of<T, const std::int32_t> offsets;
+    SumsIn<T> row_weight;
+    Out<T> h, a;
+  };
+  void each(auto&& f, auto&... o) const {
+    const std::int64_t hidden = activation_width(kind, columns);
+    f(in("x", storage, {rows, width}), o.x...);
+    f(in("w1", storage, {experts, hidden, width}), o.w1...);
+    f(in("offsets", execution::Dtype::int32, {experts + 1}), o.offsets...);
+    f(in("row_weight", execution::accumulation(storage), {rows}).when(weighted), o.row_weight...);
+    f(out("h", storage, {rows, hidden}), o.h...);
+    f(out("a", storage, {rows, columns}), o.a...);
+  }
+  /// The product, and what is applied to it.
+  GroupedLinearForward product() const;
+  ActivationForward activation() const;
+  STOWAGE_OPERATOR_MEMBERS;
 };
 
 /// The gradient through w2 (E, D, F) and the activation, with g = dy (rows, D) w2[e] in between:
 /// dh (rows, H) = row_weight * act'(h) g, drow_weight (rows) = sum over columns of g act(h), and a
 /// (rows, F) = row_weight * act(h) once more, for the gradient of w2. drow_weight is summed in an
-/// order that depends on F, the rows of its expert and the row's place among them.
-void grouped_fc2_backward_input(execution::Queue& queue, Activation kind,
-                                const GroupedFc2BackwardOperands& views);
+/// order that depends on F, the rows of its expert and the row's place among them. If it is not
+/// `weighted`, row_weight and drow_weight are absent.
+struct GroupedFc2BackwardInput {
+  static constexpr std::string_view kName = "grouped_fc2_backward_input";
+  Activation kind;
+  std::int64_t rows, routed, experts, columns, width;  ///< F and D
+  execution::Dtype storage;
+  bool weighted;
 
-/// Scratch of grouped_fc2_backward_input for `rows` routed rows; `columns` is F.
-std::size_t grouped_fc2_backward_input_workspace_bytes(std::int64_t rows, std::int64_t columns,
-                                                       execution::Dtype storage);
-
-/// Costs: the product's, and those of the activation less what is not read or written again.
-execution::Cost grouped_fc1_forward_cost(Activation kind, std::int64_t rows, std::int64_t experts,
-                                         std::int64_t columns, std::int64_t width,
-                                         execution::Dtype storage);
-execution::Cost grouped_fc2_backward_input_cost(Activation kind, std::int64_t rows,
-                                                std::int64_t experts, std::int64_t columns,
-                                                std::int64_t width, execution::Dtype storage);
-
-/// Host references, made of those of the parts; absent operands are null.
-template <class S>
-void grouped_fc1_forward_ref(Activation kind, std::int64_t rows, std::int64_t experts,
-                             std::int64_t columns, std::int64_t width, const S* x, const S* w1,
-                             const std::int32_t* offsets,
-                             const execution::Accumulation<S>* row_weight, S* h, S* a);
-template <class S>
-void grouped_fc2_backward_input_ref(Activation kind, std::int64_t rows, std::int64_t experts,
-                                    std::int64_t columns, std::int64_t width, const S* dy,
-                                    const S* w2, const std::int32_t* offsets,
-                                    const execution::Accumulation<S>* row_weight, const S* h, S* dh,
-                                    S* a, execution::Accumulation<S>* drow_weight);
+  template <class T>
+  struct Operands {
+    In<T> dy, w2;
+    Of<T, const std::int32_t> offsets;
+    SumsIn<T> row_weight;
+    In<T> h;
+    Out<T> dh, a;
+    SumsOut<T> drow_weight, workspace;
+  };
+  void each(auto&& f, auto&... o) const {
+    const std::int64_t hidden = activation_width(kind, columns);
+    const execution::Dtype sums = execution::accumulation(storage);
+    f(in("dy", storage, {rows, width}), o.dy...);
+    f(in("w2", storage, {experts, width, columns}), o.w2...);
+    f(in("offsets", execution::Dtype::int32, {experts + 1}), o.offsets...);
+    f(in("row_weight", sums, {rows}).when(weighted), o.row_weight...);
+    f(in("h", storage, {rows, hidden}), o.h...);
+    f(out("dh", storage, {rows, hidden}), o.dh...);
+    f(out("a", storage, {rows, columns}), o.a...);
+    f(out("drow_weight", sums, {rows}).when(weighted), o.drow_weight...);
+    f(workspace(workspace_bytes()), o.workspace...);
+  }
+  /// The product, and what is applied to it.
+  GroupedLinearBackwardInput product() const;
+  ActivationBackward activation() const;
+  ActivationForward activation_again() const;
+  std::size_t workspace_bytes() const;
+  STOWAGE_OPERATOR_MEMBERS;
+};
 
 }  // namespace stowage::kernels

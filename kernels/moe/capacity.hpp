@@ -1,8 +1,6 @@
 #pragma once
 
-#include <cstdint>
-
-#include "execution/op.hpp"
+#include "kernels/operator.hpp"
 
 namespace stowage::kernels {
 
@@ -16,30 +14,85 @@ struct ExpertCapacity {
   std::int64_t rows = 0, slots = 0;
 };
 
-/// offsets (E + 1) = wanted (E + 1), all int32, but none above `capacity`: what the products of
-/// experts may touch. demand (3) int32, updated: its first numbers are the most rows that were ever
-/// wanted, of all experts and of one.
-void limit_offsets(execution::Queue& queue, const execution::View& wanted, std::int64_t capacity,
-                   const execution::View& offsets, const execution::View& demand);
+/// offsets (E + 1) = wanted, but none above `capacity`: what the products of experts may touch. The
+/// first numbers of demand are the most rows that were ever wanted, of all experts and of one.
+struct LimitOffsets {
+  static constexpr std::string_view kName = "limit_offsets";
+  std::int64_t experts, capacity;
 
-/// demand (3) int32, updated: its third number is the most slots that were ever wanted, of `wanted`
-/// (W) int32.
-void limit_slots(execution::Queue& queue, const execution::View& wanted,
-                 const execution::View& demand);
+  template <class T>
+  struct Operands {
+    Of<T, const std::int32_t> wanted;
+    Of<T, std::int32_t> offsets, demand;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("wanted", execution::Dtype::int32, {experts + 1}), o.wanted...);
+    f(out("offsets", execution::Dtype::int32, {experts + 1}), o.offsets...);
+    f(sum("demand", true, execution::Dtype::int32, {3}), o.demand...);
+  }
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+};
 
-/// What rank `rank` of W adds to the ranks' sums: rows (1 + 3 W) accum = whether more than the
-/// capacity was wanted, 0 or 1, then each number of `demand` (3) int32 in the rank's place of W;
-/// 0 elsewhere.
-void tell_rows(execution::Queue& queue, const execution::View& demand,
-               const ExpertCapacity& capacity, std::int64_t rank, const execution::View& rows);
+/// The third number of demand is the most slots that were ever wanted, of `wanted` (W).
+struct LimitSlots {
+  static constexpr std::string_view kName = "limit_slots";
+  std::int64_t ranks;
 
-/// From the sums: need (4) int32 = ranks without enough capacity, the most rows that a rank wanted,
-/// those of one expert, and the most slots. step_ok (1) int32 becomes 0 if there is such a rank.
-void judge_rows(execution::Queue& queue, const execution::View& rows, const execution::View& need,
-                const execution::View& step_ok);
+  template <class T>
+  struct Operands {
+    Of<T, const std::int32_t> wanted;
+    Of<T, std::int32_t> demand;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("wanted", execution::Dtype::int32, {ranks}), o.wanted...);
+    f(sum("demand", true, execution::Dtype::int32, {3}), o.demand...);
+  }
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+};
 
-execution::Cost limit_offsets_cost(std::int64_t experts);
-execution::Cost limit_slots_cost(std::int64_t ranks);
-execution::Cost tell_rows_cost(std::int64_t ranks, execution::Dtype accumulation);
+/// What rank `rank` of W adds to the ranks' sums: rows (1 + 3 W) = whether more than the capacity
+/// was wanted, 0 or 1, then each number of `demand` in the rank's place of W; 0 elsewhere.
+struct TellRows {
+  static constexpr std::string_view kName = "tell_rows";
+  std::int64_t ranks, rank;
+  ExpertCapacity capacity;
+  execution::Dtype storage;
+
+  template <class T>
+  struct Operands {
+    Of<T, const std::int32_t> demand;
+    SumsOut<T> rows;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("demand", execution::Dtype::int32, {3}), o.demand...);
+    f(out("rows", execution::accumulation(storage), {1 + 3 * ranks}), o.rows...);
+  }
+  std::string fault() const;
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+};
+
+/// From the sums: need (4) = ranks without enough capacity, the most rows that a rank wanted, those
+/// of one expert, and the most slots. step_ok becomes 0 if there is such a rank.
+struct JudgeRows {
+  static constexpr std::string_view kName = "judge_rows";
+  std::int64_t ranks;
+  execution::Dtype storage;
+
+  template <class T>
+  struct Operands {
+    SumsIn<T> rows;
+    Of<T, std::int32_t> need, step_ok;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("rows", execution::accumulation(storage), {1 + 3 * ranks}), o.rows...);
+    f(out("need", execution::Dtype::int32, {4}), o.need...);
+    f(sum("step_ok", true, execution::Dtype::int32, {1}), o.step_ok...);
+  }
+  execution::Cost cost() const { return {}; }
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+};
 
 }  // namespace stowage::kernels

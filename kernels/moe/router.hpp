@@ -1,10 +1,8 @@
 #pragma once
 
-#include <cstdint>
-
-#include "execution/op.hpp"
 #include "kernels/moe/forced_load.hpp"
 #include "kernels/moe/row_tokens.hpp"
+#include "kernels/operator.hpp"
 
 namespace stowage::kernels {
 
@@ -18,81 +16,142 @@ struct RouterOptions {
   bool sigmoid = true;    ///< scores: sigmoid of each logit; else softmax over the experts
   bool normalise = true;  ///< weights of a token sum to `scaling`
   double scaling = 1;     ///< factor of all weights
-  double aux_coeff = 0;   ///< load-balancing loss, see router_losses
+  double aux_coeff = 0;   ///< load-balancing loss, see RouterLosses
   double z_coeff = 0;     ///< z loss
   double aux_scale = 1;   ///< 1 / (microbatches * ranks): these losses are means over the step
   RowTokens rows = {};    ///< ranks may share the tokens' rows out
   ForcedLoad load = ForcedLoad::none;  ///< for benchmarks: experts are drawn …
   int layer = 0;                       ///< … each layer others
+
+  std::string fault() const;
 };
 
-/// In all of these: logits (n, E) in an accumulation dtype ("accum": fp32 or fp64), E experts, R
-/// experts per token, cu_seqlens (C + 1) int32; N = cu_seqlens[C] tokens are routed, later ones are
-/// the tail. The n rows may be a part of the tokens; `offsets` count all N.
+// In all of these: logits (n, E) in the accumulation dtype, E experts, R experts per token,
+// cu_seqlens (C + 1); N = cu_seqlens[C] tokens are routed, later ones are the tail. The n rows may
+// be a part of the tokens; `offsets` count all N.
 
-/// indices (n, R) int32: the R experts with the largest score + bias, largest first, ties to the
-/// lower index; -1 for tail tokens. bias (E) accum may be absent. With groups, only experts of the
-/// group_topk groups with the largest sum of their two best are candidates. With a forced load
-/// instead the R experts with the smallest detail::forced_key, smallest first, ties to the lower
-/// index, whatever scores, bias and groups are. Selection has no gradient. weights, which may be
-/// absent, are those of router_weights.
-void router_select(execution::Queue& queue, const RouterOptions& options,
-                   const execution::View& logits, const execution::View& bias,
-                   const execution::View& cu_seqlens, const execution::View& indices,
-                   const execution::View& weights = {});
+/// indices (n, R): the R experts with the largest score + bias, largest first, ties to the lower
+/// index; -1 for tail tokens. With groups, only experts of the group_topk groups with the largest
+/// sum of their two best are candidates. With a forced load instead the R experts with the smallest
+/// detail::forced_key, smallest first, ties to the lower index, whatever scores, bias and groups
+/// are. Selection has no gradient. weights, if they are asked for, are those of RouterWeights.
+struct RouterSelect {
+  static constexpr std::string_view kName = "router_select";
+  std::int64_t tokens;
+  RouterOptions options;
+  std::int64_t starts;  ///< C + 1
+  execution::Dtype storage;
+  bool bias = false, weights = false;
 
-/// weights (n, R) accum: s_r = score of the r-th chosen expert (without bias); with `normalise`
+  template <class T>
+  struct Operands {
+    SumsIn<T> logits, bias;
+    Of<T, const std::int32_t> cu_seqlens;
+    Of<T, std::int32_t> indices;
+    SumsOut<T> weights;
+  };
+  void each(auto&& f, auto&... o) const {
+    const execution::Dtype accum = execution::accumulation(storage),
+                           int32 = execution::Dtype::int32;
+    f(in("logits", accum, {tokens, options.experts}), o.logits...);
+    f(in("bias", accum, {options.experts}).when(bias), o.bias...);
+    f(in("cu_seqlens", int32, {starts}), o.cu_seqlens...);
+    f(out("indices", int32, {tokens, options.topk}), o.indices...);
+    f(out("weights", accum, {tokens, options.topk}).when(weights), o.weights...);
+  }
+  std::string fault() const;
+  STOWAGE_OPERATOR_MEMBERS;
+};
+
+/// weights (n, R): s_r = score of the r-th chosen expert (without bias); with `normalise`
 /// s_r / (sum of the token's s + 1e-20); times scaling. 0 where the index is -1.
-void router_weights(execution::Queue& queue, const RouterOptions& options,
-                    const execution::View& logits, const execution::View& indices,
-                    const execution::View& weights);
+struct RouterWeights {
+  static constexpr std::string_view kName = "router_weights";
+  std::int64_t tokens;
+  RouterOptions options;
+  execution::Dtype storage;
 
-/// dlogits (n, E) accum from the gradient of the weights and of both losses. dweights_rows (n * R)
-/// accum is in the order of the routed rows; token_row (n, R) and offsets (E + 1) are those of
-/// permute_index. Stored; 0 for tail tokens.
-void router_backward(execution::Queue& queue, const RouterOptions& options,
-                     const execution::View& dweights_rows, const execution::View& token_row,
-                     const execution::View& logits, const execution::View& indices,
-                     const execution::View& weights, const execution::View& offsets,
-                     const execution::View& cu_seqlens, const execution::View& dlogits);
+  template <class T>
+  struct Operands {
+    SumsIn<T> logits;
+    Of<T, const std::int32_t> indices;
+    SumsOut<T> weights;
+  };
+  void each(auto&& f, auto&... o) const {
+    const execution::Dtype accum = execution::accumulation(storage);
+    f(in("logits", accum, {tokens, options.experts}), o.logits...);
+    f(in("indices", execution::Dtype::int32, {tokens, options.topk}), o.indices...);
+    f(out("weights", accum, {tokens, options.topk}), o.weights...);
+  }
+  std::string fault() const { return options.fault(); }
+  STOWAGE_OPERATOR_MEMBERS;
+};
 
-/// losses (2) accum = {aux, z}, times aux_scale, stored or added:
+/// dlogits (n, E) from the gradient of the weights and of both losses. Stored; 0 for tail tokens.
+struct RouterBackward {
+  static constexpr std::string_view kName = "router_backward";
+  std::int64_t tokens;
+  RouterOptions options;
+  std::int64_t starts;
+  execution::Dtype storage;
+
+  template <class T>
+  struct Operands {
+    SumsIn<T> dweights_rows;              ///< (n * R) in the order of the routed rows
+    Of<T, const std::int32_t> token_row;  ///< as of PermuteIndex, and offsets
+    SumsIn<T> logits;
+    Of<T, const std::int32_t> indices;
+    SumsIn<T> weights;
+    Of<T, const std::int32_t> offsets, cu_seqlens;
+    SumsOut<T> dlogits;
+  };
+  void each(auto&& f, auto&... o) const {
+    const execution::Dtype accum = execution::accumulation(storage),
+                           int32 = execution::Dtype::int32;
+    f(in("dweights_rows", accum, {tokens * options.topk}), o.dweights_rows...);
+    f(in("token_row", int32, {tokens, options.topk}), o.token_row...);
+    f(in("logits", accum, {tokens, options.experts}), o.logits...);
+    f(in("indices", int32, {tokens, options.topk}), o.indices...);
+    f(in("weights", accum, {tokens, options.topk}), o.weights...);
+    f(in("offsets", int32, {options.experts + 1}), o.offsets...);
+    f(in("cu_seqlens", int32, {starts}), o.cu_seqlens...);
+    f(out("dlogits", accum, {tokens, options.experts}), o.dlogits...);
+  }
+  std::string fault() const;
+  STOWAGE_OPERATOR_MEMBERS;
+};
+
+/// losses (2) = {aux, z}, times aux_scale, stored or added:
 ///
 ///   aux = aux_coeff * E * sum_e f_e P_e   f_e: share of the N R choices, P_e: mean over tokens of
 ///                                         the scores, scaled to sum 1 per token (Switch eq. 4)
 ///   z = z_coeff * mean over tokens of logsumexp(logits)^2      (ST-MoE, arXiv 2202.08906 eq. 5)
 ///
-/// Both are 0 without routed tokens. Their gradient is in router_backward.
-void router_losses(execution::Queue& queue, const RouterOptions& options,
-                   const execution::View& logits, const execution::View& offsets,
-                   const execution::View& cu_seqlens, const execution::View& losses,
-                   bool accumulate);
+/// Both are 0 without routed tokens. Their gradient is in RouterBackward.
+struct RouterLosses {
+  static constexpr std::string_view kName = "router_losses";
+  std::int64_t tokens;
+  RouterOptions options;
+  std::int64_t starts;
+  execution::Dtype storage;
+  bool accumulate;
 
-/// `accumulation` is the dtype of the logits. With `weights` these are chosen in the same pass.
-execution::Cost router_select_cost(std::int64_t tokens, const RouterOptions& options,
-                                   execution::Dtype accumulation, bool weights);
-execution::Cost router_weights_cost(std::int64_t tokens, const RouterOptions& options,
-                                    execution::Dtype accumulation);
-execution::Cost router_backward_cost(std::int64_t tokens, const RouterOptions& options,
-                                     execution::Dtype accumulation);
-execution::Cost router_losses_cost(std::int64_t tokens, const RouterOptions& options,
-                                   execution::Dtype accumulation);
-
-/// Host references; A is float or double, `routed` points to cu_seqlens[C].
-template <class A>
-void router_select_ref(std::int64_t tokens, const RouterOptions& options, const A* logits,
-                       const A* bias, const std::int32_t* routed, std::int32_t* indices);
-template <class A>
-void router_weights_ref(std::int64_t tokens, const RouterOptions& options, const A* logits,
-                        const std::int32_t* indices, A* weights);
-template <class A>
-void router_backward_ref(std::int64_t tokens, const RouterOptions& options, const A* dweights_rows,
-                         const std::int32_t* token_row, const A* logits,
-                         const std::int32_t* indices, const A* weights, const std::int32_t* offsets,
-                         const std::int32_t* routed, A* dlogits);
-template <class A>
-void router_losses_ref(std::int64_t tokens, const RouterOptions& options, const A* logits,
-                       const std::int32_t* offsets, const std::int32_t* routed, A* losses,
-                       bool accumulate);
+  template <class T>
+  struct Operands {
+    SumsIn<T> logits;
+    Of<T, const std::int32_t> offsets, cu_seqlens;
+    SumsOut<T> losses;
+  };
+  void each(auto&& f, auto&... o) const {
+    const execution::Dtype accum = execution::accumulation(storage),
+                           int32 = execution::Dtype::int32;
+    f(in("logits", accum, {tokens, options.experts}), o.logits...);
+    f(in("offsets", int32, {options.experts + 1}), o.offsets...);
+    f(in("cu_seqlens", int32, {starts}), o.cu_seqlens...);
+    f(sum("losses", accumulate, accum, {2}), o.losses...);
+  }
+  std::string fault() const;
+  STOWAGE_OPERATOR_MEMBERS;
+};
 
 }  // namespace stowage::kernels

@@ -63,16 +63,17 @@ void draw_experts(const RouterOptions& options, std::int64_t token, std::int32_t
 
 }  // namespace
 
-template <class A>
-void router_select_ref(std::int64_t tokens, const RouterOptions& options, const A* logits,
-                       const A* bias, const std::int32_t* routed, std::int32_t* indices) {
+template <class S>
+void RouterSelect::reference(const Operands<Pointers<S>>& o) const {
+  using A = execution::Accumulation<S>;
   const std::int64_t experts = options.experts;
-  execution::host_for(tokens, kTokens, [=](std::int64_t begin, std::int64_t end) {
+  const std::int32_t routed = o.cu_seqlens[starts - 1];
+  execution::host_for(tokens, kTokens, [&](std::int64_t begin, std::int64_t end) {
     std::vector<A> preference(static_cast<std::size_t>(experts));
     std::vector<A> group_score(static_cast<std::size_t>(options.groups));
     for (std::int64_t t = begin; t < end; ++t) {
-      std::int32_t* chosen = indices + t * options.topk;
-      if (options.rows.token(t) >= *routed) {
+      std::int32_t* chosen = o.indices + t * options.topk;
+      if (options.rows.token(t) >= routed) {
         std::fill_n(chosen, options.topk, -1);
         continue;
       }
@@ -80,8 +81,8 @@ void router_select_ref(std::int64_t tokens, const RouterOptions& options, const 
         draw_experts(options, options.rows.token(t), chosen);
         continue;
       }
-      detail::router_scores(options, logits + t * experts, preference.data());
-      for (std::int64_t e = 0; bias && e < experts; ++e) preference[e] += bias[e];
+      detail::router_scores(options, o.logits + t * experts, preference.data());
+      for (std::int64_t e = 0; o.bias && e < experts; ++e) preference[e] += o.bias[e];
       if (options.groups > 1) limit_groups(options, preference.data(), group_score);
       for (int r = 0; r < options.topk; ++r) {
         const std::int64_t best = argmax(experts, preference.data());
@@ -90,11 +91,11 @@ void router_select_ref(std::int64_t tokens, const RouterOptions& options, const 
       }
     }
   });
+  if (weights)
+    RouterWeights{.tokens = tokens, .options = options, .storage = storage}.reference<S>(
+        {.logits = o.logits, .indices = o.indices, .weights = o.weights});
 }
 
-template void router_select_ref(std::int64_t, const RouterOptions&, const float*, const float*,
-                                const std::int32_t*, std::int32_t*);
-template void router_select_ref(std::int64_t, const RouterOptions&, const double*, const double*,
-                                const std::int32_t*, std::int32_t*);
+STOWAGE_REFERENCES(RouterSelect)
 
 }  // namespace stowage::kernels

@@ -78,47 +78,46 @@ std::vector<A> aux_slopes(const RouterOptions& options, const std::int32_t* offs
 
 }  // namespace
 
-template <class A>
-void router_weights_ref(std::int64_t tokens, const RouterOptions& options, const A* logits,
-                        const std::int32_t* indices, A* weights) {
-  execution::host_for(tokens, kTokens, [=](std::int64_t begin, std::int64_t end) {
+template <class S>
+void RouterWeights::reference(const Operands<Pointers<S>>& o) const {
+  using A = execution::Accumulation<S>;
+  execution::host_for(tokens, kTokens, [&](std::int64_t begin, std::int64_t end) {
     std::vector<A> scores(static_cast<std::size_t>(options.experts));
     for (std::int64_t t = begin; t < end; ++t) {
-      const std::int32_t* chosen = indices + t * options.topk;
-      A* weight = weights + t * options.topk;
+      const std::int32_t* chosen = o.indices + t * options.topk;
+      A* weight = o.weights + t * options.topk;
       if (chosen[0] < 0) {
         std::fill_n(weight, options.topk, A{0});
         continue;
       }
-      detail::router_scores(options, logits + t * options.experts, scores.data());
+      detail::router_scores(options, o.logits + t * options.experts, scores.data());
       const A scale = static_cast<A>(options.scaling) / chosen_sum(options, scores.data(), chosen);
       for (int r = 0; r < options.topk; ++r) weight[r] = scores[chosen[r]] * scale;
     }
   });
 }
 
-template <class A>
-void router_backward_ref(std::int64_t tokens, const RouterOptions& options, const A* dweights_rows,
-                         const std::int32_t* token_row, const A* logits,
-                         const std::int32_t* indices, const A* weights, const std::int32_t* offsets,
-                         const std::int32_t* routed, A* dlogits) {
+template <class S>
+void RouterBackward::reference(const Operands<Pointers<S>>& o) const {
+  using A = execution::Accumulation<S>;
   const std::int64_t experts = options.experts, topk = options.topk;
+  const std::int32_t routed = o.cu_seqlens[starts - 1];
   std::vector<A> slope;
-  if (options.aux_coeff != 0 && *routed > 0) slope = aux_slopes<A>(options, offsets, *routed);
-  const A z_slope = static_cast<A>(options.aux_scale * options.z_coeff / std::max(*routed, 1));
-  execution::host_for(tokens, kTokens, [&, topk](std::int64_t begin, std::int64_t end) {
+  if (options.aux_coeff != 0 && routed > 0) slope = aux_slopes<A>(options, o.offsets, routed);
+  const A z_slope = static_cast<A>(options.aux_scale * options.z_coeff / std::max(routed, 1));
+  execution::host_for(tokens, kTokens, [&](std::int64_t begin, std::int64_t end) {
     std::vector<A> scores(static_cast<std::size_t>(experts)), dscores(scores.size());
     for (std::int64_t t = begin; t < end; ++t) {
-      const A* logit = logits + t * experts;
-      A* dlogit = dlogits + t * experts;
-      if (options.rows.token(t) >= *routed) {
+      const A* logit = o.logits + t * experts;
+      A* dlogit = o.dlogits + t * experts;
+      if (options.rows.token(t) >= routed) {
         std::fill_n(dlogit, experts, A{0});
         continue;
       }
       detail::router_scores(options, logit, scores.data());
       std::ranges::fill(dscores, A{0});
-      add_weight_gradient(options, scores.data(), indices + t * topk, weights + t * topk,
-                          dweights_rows, token_row + t * topk, dscores.data());
+      add_weight_gradient(options, scores.data(), o.indices + t * topk, o.weights + t * topk,
+                          o.dweights_rows, o.token_row + t * topk, dscores.data());
       if (!slope.empty()) add_aux_gradient(options, scores.data(), slope.data(), dscores.data());
       logit_gradient(options, scores.data(), dscores.data(), dlogit);
       if (options.z_coeff != 0) add_z_gradient(options, logit, z_slope, dlogit);
@@ -126,14 +125,7 @@ void router_backward_ref(std::int64_t tokens, const RouterOptions& options, cons
   });
 }
 
-#define STOWAGE_INSTANTIATE(A)                                                                    \
-  template void router_weights_ref(std::int64_t, const RouterOptions&, const A*,                  \
-                                   const std::int32_t*, A*);                                      \
-  template void router_backward_ref(std::int64_t, const RouterOptions&, const A*,                 \
-                                    const std::int32_t*, const A*, const std::int32_t*, const A*, \
-                                    const std::int32_t*, const std::int32_t*, A*);
-STOWAGE_INSTANTIATE(float)
-STOWAGE_INSTANTIATE(double)
-#undef STOWAGE_INSTANTIATE
+STOWAGE_REFERENCES(RouterWeights)
+STOWAGE_REFERENCES(RouterBackward)
 
 }  // namespace stowage::kernels

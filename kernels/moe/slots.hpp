@@ -1,39 +1,55 @@
 #pragma once
 
-#include <cstdint>
-
-#include "execution/op.hpp"
+#include "kernels/operator.hpp"
 
 namespace stowage::kernels {
 
 /// Where rows go that are sent once to each of W ranks that has some of their experts. Of what a
 /// rank sends to another there are S slots, all of which travel: rank r of W gets part r, and has
 /// the parts of all in their order. Rows lie in a part in their own order, one behind the other,
-/// without a gap; those that find no slot stay behind, and limit_slots (capacity.hpp) says so.
+/// without a gap; those that find no slot stay behind, and LimitSlots (capacity.hpp) says so.
 /// Sender and receiver find the same slots, each by a scan of the choices that it has.
 
-/// From indices (n, R) int32 (-1: not routed), of experts of which rank r has [r share, (r + 1)
-/// share): row_slot (n, W) int32: slot in [r S, (r + 1) S) of a row for rank r; -1: none of its
-/// experts, or no slot left. wanted (W) int32: rows that have experts of a rank.
-void send_slots(execution::Queue& queue, const execution::View& indices, std::int64_t share,
-                std::int64_t slots, const execution::View& row_slot, const execution::View& wanted);
+/// Of experts of which rank r has [r share, (r + 1) share).
+struct SendSlots {
+  static constexpr std::string_view kName = "send_slots";
+  static constexpr execution::Dtype storage = execution::Dtype::fp32;  // has no operand of it
+  std::int64_t rows, topk, ranks, share, slots;                        ///< n, R, W, and S
 
-/// From local (W n, R) int32, what localise (shards.hpp) makes of all ranks' indices, and
-/// token_row (W n, R) int32 by permute_index: slot_row (W S, R) int32: the routed rows of what
-/// lies in a slot; -1: another rank's choice, or nothing in the slot.
-void receive_slots(execution::Queue& queue, const execution::View& local,
-                   const execution::View& token_row, std::int64_t ranks,
-                   const execution::View& slot_row);
+  template <class T>
+  struct Operands {
+    Of<T, const std::int32_t> indices;  ///< -1: not routed
+    Of<T, std::int32_t> row_slot;  ///< slot in [r S, (r + 1) S) of a row for rank r; -1: none of
+                                   ///< its experts, or no slot left
+    Of<T, std::int32_t> wanted;    ///< rows that have experts of a rank
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("indices", execution::Dtype::int32, {rows, topk}), o.indices...);
+    f(out("row_slot", execution::Dtype::int32, {rows, ranks}), o.row_slot...);
+    f(out("wanted", execution::Dtype::int32, {ranks}), o.wanted...);
+  }
+  std::string fault() const;
+  STOWAGE_OPERATOR_MEMBERS;
+};
 
-execution::Cost send_slots_cost(std::int64_t rows, std::int64_t topk, std::int64_t ranks);
-execution::Cost receive_slots_cost(std::int64_t rows, std::int64_t topk, std::int64_t slots);
+/// slot_row: the routed rows of what lies in a slot; -1: another rank's choice, or nothing in it.
+struct ReceiveSlots {
+  static constexpr std::string_view kName = "receive_slots";
+  static constexpr execution::Dtype storage = execution::Dtype::fp32;  // has no operand of it
+  std::int64_t rows, topk, ranks, slots;                               ///< of each rank: n and S
 
-/// Host references.
-void send_slots_ref(std::int64_t n, std::int64_t topk, std::int64_t ranks, std::int64_t share,
-                    std::int64_t slots, const std::int32_t* indices, std::int32_t* row_slot,
-                    std::int32_t* wanted);
-void receive_slots_ref(std::int64_t n, std::int64_t topk, std::int64_t ranks, std::int64_t slots,
-                       const std::int32_t* local, const std::int32_t* token_row,
-                       std::int32_t* slot_row);
+  template <class T>
+  struct Operands {
+    Of<T, const std::int32_t> local;      ///< what Localise (shards.hpp) makes of all indices
+    Of<T, const std::int32_t> token_row;  ///< by PermuteIndex
+    Of<T, std::int32_t> slot_row;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("local", execution::Dtype::int32, {ranks * rows, topk}), o.local...);
+    f(in("token_row", execution::Dtype::int32, {ranks * rows, topk}), o.token_row...);
+    f(out("slot_row", execution::Dtype::int32, {ranks * slots, topk}), o.slot_row...);
+  }
+  STOWAGE_OPERATOR_MEMBERS;
+};
 
 }  // namespace stowage::kernels

@@ -97,23 +97,20 @@ void SharedExperts::find_slots(Recorder& recorder, Tensor indices, Tensor local,
   const std::int64_t ranks = rows_.size(), slots = recorder.batch().expert_capacity.slots;
   routed.row_slot = recorder.saved("row_slot", Dtype::int32, {recorder.rows(), ranks}, "");
   const Tensor wanted = recorder.scratch("slots_wanted", Dtype::int32, {ranks});
-  recorder.compute("send_slots", kernels::send_slots_cost(recorder.rows(), topk_, ranks),
-                   {read(indices), write(routed.row_slot), write(wanted)},
-                   [own = own(), slots](execution::Queue& q, Views v) {
-                     kernels::send_slots(q, v[0], own, slots, v[1], v[2]);
-                   });
+  recorder.compute(
+      "send_slots",
+      kernels::SendSlots{
+          .rows = recorder.rows(), .topk = topk_, .ranks = ranks, .share = own(), .slots = slots},
+      {.indices = indices, .row_slot = routed.row_slot, .wanted = wanted});
   if (const Tensor demand = recorder.program().find(kDemand))
-    recorder.compute("limit_slots", kernels::limit_slots_cost(ranks),
-                     {read(wanted), update(demand)},
-                     [](execution::Queue& q, Views v) { kernels::limit_slots(q, v[0], v[1]); });
+    recorder.compute("limit_slots", kernels::LimitSlots{ranks},
+                     {.wanted = wanted, .demand = demand});
   routed.received_row =
       recorder.saved("received_row", Dtype::int32, {received(recorder), topk_}, "");
-  recorder.compute("receive_slots",
-                   kernels::receive_slots_cost(tokens(recorder), topk_, received(recorder)),
-                   {read(local), read(routed.token_row), write(routed.received_row)},
-                   [ranks](execution::Queue& q, Views v) {
-                     kernels::receive_slots(q, v[0], v[1], ranks, v[2]);
-                   });
+  recorder.compute(
+      "receive_slots",
+      kernels::ReceiveSlots{.rows = recorder.rows(), .topk = topk_, .ranks = ranks, .slots = slots},
+      {.local = local, .token_row = routed.token_row, .slot_row = routed.received_row});
 }
 
 Tensor SharedExperts::send(Recorder& recorder, const std::string& name, Tensor mine,
@@ -122,10 +119,13 @@ Tensor SharedExperts::send(Recorder& recorder, const std::string& name, Tensor m
   const std::int64_t width = recorder.buffer(mine).shape.back();
   const Tensor slots = recorder.scratch(name + "_slots", {received(recorder), width});
   recorder.compute("slot_" + name,
-                   kernels::gather_rows_cost(recorder.rows(), rows_.size(), received(recorder),
-                                             width, recorder.storage()),
-                   {read(mine), read(routed.row_slot), write(slots)},
-                   [](execution::Queue& q, Views v) { kernels::gather_rows(q, v[0], v[1], v[2]); });
+                   kernels::GatherRows{.tokens = recorder.rows(),
+                                       .topk = rows_.size(),
+                                       .rows = received(recorder),
+                                       .width = width,
+                                       .routed = received(recorder),
+                                       .storage = recorder.storage()},
+                   {.x = mine, .token_row = routed.row_slot, .xs = slots});
   const Tensor there = recorder.scratch(name, {received(recorder), width});
   recorder.append(group_->all_to_all(recorder.program(), recorder.full_name("exchange_" + name),
                                      {slots, {}}, {there, {}}));
@@ -157,12 +157,15 @@ Tensor SharedExperts::sum(Recorder& recorder, const SharedRows::Summands& summan
   const Tensor slots = summands.others;
   const std::int64_t width = recorder.buffer(slots).shape.back();
   const Tensor mine = recorder.scratch(summands.name, {recorder.rows(), width});
-  recorder.compute(
-      "add_" + summands.name,
-      kernels::combine_rows_cost(recorder.rows(), rows_.size(), received(recorder), width,
-                                 recorder.storage(), false),
-      {read(slots), read(routed.row_slot), write(mine)},
-      [](execution::Queue& q, Views v) { kernels::combine_rows(q, v[0], v[1], v[2], false); });
+  recorder.compute("add_" + summands.name,
+                   kernels::CombineRows{.tokens = recorder.rows(),
+                                        .topk = rows_.size(),
+                                        .rows = received(recorder),
+                                        .width = width,
+                                        .routed = received(recorder),
+                                        .storage = recorder.storage(),
+                                        .accumulate = false},
+                   {.ys = slots, .token_row = routed.row_slot, .out = mine});
   return mine;
 }
 
@@ -189,18 +192,21 @@ Routed SharedExperts::sort(Recorder& recorder, Tensor indices, Tensor weights) c
   const Tensor demand = recorder.program().find(kDemand);
   const Tensor wanted =
       demand ? recorder.scratch("offsets_wanted", Dtype::int32, {own + 1}) : routed.offsets;
-  recorder.compute("permute_index", kernels::permute_index_cost(n, topk_, own, accum),
-                   {read(indices), write(wanted), write(routed.token_row), write(routed.row_weight),
-                    read(weights)},
-                   [](execution::Queue& q, Views v) {
-                     kernels::permute_index(q, v[0], v[1], v[2], v[3], v[4]);
-                   });
+  recorder.compute("permute_index",
+                   kernels::PermuteIndex{.tokens = n,
+                                         .topk = topk_,
+                                         .experts = own,
+                                         .rows = capacity(recorder),
+                                         .storage = recorder.storage()},
+                   {.indices = indices,
+                    .offsets = wanted,
+                    .token_row = routed.token_row,
+                    .row_weight = routed.row_weight,
+                    .weights = weights});
   if (demand)
-    recorder.compute("limit_offsets", kernels::limit_offsets_cost(own),
-                     {read(wanted), write(routed.offsets), update(demand)},
-                     [capacity = capacity(recorder)](execution::Queue& q, Views v) {
-                       kernels::limit_offsets(q, v[0], capacity, v[1], v[2]);
-                     });
+    recorder.compute("limit_offsets",
+                     kernels::LimitOffsets{.experts = own, .capacity = capacity(recorder)},
+                     {.wanted = wanted, .offsets = routed.offsets, .demand = demand});
   return routed;
 }
 

@@ -5,12 +5,9 @@
 #include "kernels/moe/permute.hpp"
 #include "layers/mixers/experts.hpp"
 #include "layers/mixers/feed_forward.hpp"
-#include "layers/recording/row_range.hpp"
 
 namespace stowage::layers {
 namespace {
-
-using Views = std::span<const execution::View>;
 
 /// The products of all experts of a layer as recorded ops.
 struct GroupedProduct {
@@ -20,39 +17,43 @@ struct GroupedProduct {
   std::int64_t outputs() const { return weight.local(1); }
   std::int64_t inputs() const { return weight.local(2); }
 
-  void forward(Recorder& recorder, const char* name, std::int64_t rows, Tensor x, Tensor offsets,
+  /// GroupedLinearForward and the like. @param rows that there is room for, and are expected
+  template <class Op>
+  Op product(const Recorder& recorder, std::int64_t rows, std::int64_t routed) const {
+    Op op{};
+    op.rows = rows;
+    op.routed = routed;
+    op.experts = experts();
+    op.outputs = outputs();
+    op.inputs = inputs();
+    op.storage = recorder.storage();
+    return op;
+  }
+
+  void forward(Recorder& recorder, const char* name, std::int64_t routed, Tensor x, Tensor offsets,
                Tensor y) const {
     recorder.compute(name,
-                     kernels::grouped_linear_forward_cost(rows, experts(), outputs(), inputs(),
-                                                          recorder.storage()),
-                     {read(x), read(recorder.parameter(weight)), read(offsets), write(y)},
-                     [](execution::Queue& q, Views v) {
-                       kernels::grouped_linear_forward(q, v[0], v[1], v[2], v[3]);
-                     });
+                     product<kernels::GroupedLinearForward>(recorder, rows_of(recorder, x), routed),
+                     {.x = x, .w = recorder.parameter(weight), .offsets = offsets, .y = y});
   }
 
-  void backward_input(Recorder& recorder, const char* name, std::int64_t rows, Tensor dy,
+  void backward_input(Recorder& recorder, const char* name, std::int64_t routed, Tensor dy,
                       Tensor offsets, Tensor dx) const {
-    recorder.compute(name,
-                     kernels::grouped_linear_backward_input_cost(
-                         rows, experts(), outputs(), inputs(), recorder.storage(), false),
-                     {read(dy), read(recorder.parameter(weight)), read(offsets), write(dx)},
-                     [](execution::Queue& q, Views v) {
-                       kernels::grouped_linear_backward_input(q, v[0], v[1], v[2], v[3]);
-                     });
+    recorder.compute(
+        name, product<kernels::GroupedLinearBackwardInput>(recorder, rows_of(recorder, dy), routed),
+        {.dy = dy, .w = recorder.parameter(weight), .offsets = offsets, .dx = dx});
   }
 
-  void backward_weight(Recorder& recorder, const char* name, std::int64_t rows, Tensor dy, Tensor x,
-                       Tensor offsets) const {
-    const bool accumulate = recorder.batch().accumulate;
+  void backward_weight(Recorder& recorder, const char* name, std::int64_t routed, Tensor dy,
+                       Tensor x, Tensor offsets) const {
+    auto op = product<kernels::GroupedLinearBackwardWeight>(recorder, rows_of(recorder, x), routed);
+    op.accumulate = recorder.batch().accumulate;
     recorder.compute_weights(
-        name,
-        kernels::grouped_linear_backward_weight_cost(rows, experts(), outputs(), inputs(),
-                                                     recorder.storage(), accumulate),
-        {read(dy), read(x), read(offsets), recorder.into(recorder.gradient(weight))},
-        [accumulate](execution::Queue& q, Views v) {
-          kernels::grouped_linear_backward_weight(q, v[0], v[1], v[2], v[3], accumulate);
-        });
+        name, op, {.dy = dy, .x = x, .offsets = offsets, .dw = recorder.gradient(weight)});
+  }
+
+  static std::int64_t rows_of(const Recorder& recorder, Tensor rows) {
+    return recorder.buffer(rows).shape.front();
   }
 };
 
@@ -271,15 +272,13 @@ class Moe final : public Mixer {
     const Tensor sorted = gather(recorder, "gather", x, r);
     kept.hidden = recorder.saved("fc1_out", {rows, fc1_.outputs()}, "moe_act", in_use(recorder, r));
     const Tensor active = recorder.scratch("act_out", {rows, ffn_});
-    recorder.compute(
-        "fc1",
-        kernels::grouped_fc1_forward_cost(activation_, expected(recorder), fc1_.experts(), ffn_,
-                                          width_, recorder.storage()),
-        {read(sorted), read(recorder.parameter(fc1_.weight)), read(r.offsets), read(r.row_weight),
-         write(kept.hidden), write(active)},
-        [kind = activation_](execution::Queue& q, Views v) {
-          kernels::grouped_fc1_forward(q, kind, v[0], v[1], v[2], v[3], v[4], v[5]);
-        });
+    recorder.compute("fc1", fused<kernels::GroupedFc1Forward>(recorder),
+                     {.x = sorted,
+                      .w1 = recorder.parameter(fc1_.weight),
+                      .offsets = r.offsets,
+                      .row_weight = r.row_weight,
+                      .h = kept.hidden,
+                      .a = active});
     const Tensor out = recorder.scratch("rows_out", {rows, width_});
     fc2_.forward(recorder, "fc2", expected(recorder), active, r.offsets, out);
     return out;
@@ -288,28 +287,31 @@ class Moe final : public Mixer {
   Tensor gather(Recorder& recorder, const char* name, Tensor x, const Routed& r) const {
     const Tensor rows =
         recorder.scratch(std::string(name) + "_rows", {experts_.capacity(recorder), width_});
-    recorder.compute(
-        name,
-        kernels::gather_rows_cost(experts_.received(recorder), topk_, expected(recorder), width_,
-                                  recorder.storage()),
-        {read(x), read(r.received_row), write(rows)},
-        [](execution::Queue& q, Views v) { kernels::gather_rows(q, v[0], v[1], v[2]); });
+    recorder.compute(name,
+                     kernels::GatherRows{.tokens = experts_.received(recorder),
+                                         .topk = topk_,
+                                         .rows = experts_.capacity(recorder),
+                                         .width = width_,
+                                         .routed = expected(recorder),
+                                         .storage = recorder.storage()},
+                     {.x = x, .token_row = r.received_row, .xs = rows});
     return rows;
   }
 
   /// @param y of (received, D)  @param some of their rows
   void combine(Recorder& recorder, const std::string& name, Tensor rows, const Routed& r,
                const SomeRows& y, const RowBlock& some, bool accumulate) const {
-    const RowRange to(recorder, y), from(recorder, {r.received_row, some.rows});
+    const std::int64_t tokens = recorder.count(y);
     recorder.compute(
         name + some.suffix,
-        kernels::combine_rows_cost(to.count(), topk_,
-                                   expected(recorder) * to.count() / experts_.received(recorder),
-                                   width_, recorder.storage(), accumulate),
-        {read(rows), from.use(Access::read), to.use(accumulate ? Access::update : Access::write)},
-        [from, to, accumulate](execution::Queue& q, Views v) {
-          kernels::combine_rows(q, v[0], from(v[1]), to(v[2]), accumulate);
-        });
+        kernels::CombineRows{.tokens = tokens,
+                             .topk = topk_,
+                             .rows = experts_.capacity(recorder),
+                             .width = width_,
+                             .routed = expected(recorder) * tokens / experts_.received(recorder),
+                             .storage = recorder.storage(),
+                             .accumulate = accumulate},
+        {.ys = rows, .token_row = {r.received_row, some.rows}, .out = y});
   }
 
   /// Combines the rows of each rank and hands them out.
@@ -323,29 +325,32 @@ class Moe final : public Mixer {
   /// Through fc2 and the activation, which is applied once more for the gradient of fc2.
   void backward_to_hidden(Recorder& recorder, const Saved& kept, Tensor drows, Tensor dhidden,
                           Tensor active, Tensor drow_weight) const {
-    const std::int64_t rows = experts_.capacity(recorder);
+    const auto fc2 = fused<kernels::GroupedFc2BackwardInput>(recorder);
     const Routed& r = kept.routed;
-    const Tensor workspace = recorder.workspace(
-        "fc2_workspace",
-        kernels::grouped_fc2_backward_input_workspace_bytes(rows, ffn_, recorder.storage()));
-    recorder.compute(
-        "fc2_backward",
-        kernels::grouped_fc2_backward_input_cost(activation_, expected(recorder), fc2_.experts(),
-                                                 ffn_, width_, recorder.storage()),
-        {read(drows), read(recorder.parameter(fc2_.weight)), read(r.offsets), read(r.row_weight),
-         read(kept.hidden), write(dhidden), write(active), write(drow_weight), write(workspace)},
-        [kind = activation_](execution::Queue& q, Views v) {
-          kernels::grouped_fc2_backward_input(q, kind,
-                                              {.dy = v[0],
-                                               .w2 = v[1],
-                                               .offsets = v[2],
-                                               .row_weight = v[3],
-                                               .h = v[4],
-                                               .dh = v[5],
-                                               .a = v[6],
-                                               .drow_weight = v[7],
-                                               .workspace = v[8]});
-        });
+    const Tensor workspace = recorder.workspace("fc2_workspace", fc2.workspace_bytes());
+    recorder.compute("fc2_backward", fc2,
+                     {.dy = drows,
+                      .w2 = recorder.parameter(fc2_.weight),
+                      .offsets = r.offsets,
+                      .row_weight = r.row_weight,
+                      .h = kept.hidden,
+                      .dh = dhidden,
+                      .a = active,
+                      .drow_weight = drow_weight,
+                      .workspace = workspace});
+  }
+
+  /// A product with the activation in its epilogue.
+  template <class Op>
+  Op fused(const Recorder& recorder) const {
+    return {.kind = activation_,
+            .rows = experts_.capacity(recorder),
+            .routed = expected(recorder),
+            .experts = fc1_.experts(),
+            .columns = ffn_,
+            .width = width_,
+            .storage = recorder.storage(),
+            .weighted = true};
   }
 
   std::int64_t width_;

@@ -5,7 +5,6 @@
 namespace stowage::layers {
 
 using execution::Dtype;
-using Views = std::span<const execution::View>;
 
 namespace {
 
@@ -24,6 +23,11 @@ kernels::RouterOptions options_of(const ModelConfig::Moe& moe, int layer, double
   options.load = moe.forced_load;
   options.layer = layer;
   return options;
+}
+
+/// C + 1, the elements of cu_seqlens.
+std::int64_t starts(const Recorder& recorder) {
+  return recorder.buffer(recorder.batch().cu_seqlens).elements();
 }
 
 }  // namespace
@@ -82,22 +86,24 @@ Choices Router::forward(Recorder& recorder, Tensor x) const {
 }
 
 void Router::choose(Recorder& recorder, const Choices& choices) const {
-  const std::int64_t n = recorder.rows();
-  const Dtype accum = recorder.accumulation();
-  const kernels::RouterOptions options = this->options(recorder);
+  const kernels::RouterWeights weigh{
+      .tokens = recorder.rows(), .options = options(recorder), .storage = recorder.storage()};
   if (frozen_tokens_ > 0)
-    recorder.compute("weights", kernels::router_weights_cost(n, options, accum),
-                     {read(choices.logits), read(choices.indices), write(choices.weights)},
-                     [options](execution::Queue& q, Views v) {
-                       kernels::router_weights(q, options, v[0], v[1], v[2]);
-                     });
-  else
-    recorder.compute("select", kernels::router_select_cost(n, options, accum, true),
-                     {read(choices.logits), read(bias(recorder)), read(recorder.batch().cu_seqlens),
-                      write(choices.indices), write(choices.weights)},
-                     [options](execution::Queue& q, Views v) {
-                       kernels::router_select(q, options, v[0], v[1], v[2], v[3], v[4]);
-                     });
+    return recorder.compute(
+        "weights", weigh,
+        {.logits = choices.logits, .indices = choices.indices, .weights = choices.weights});
+  recorder.compute("select",
+                   kernels::RouterSelect{.tokens = weigh.tokens,
+                                         .options = weigh.options,
+                                         .starts = starts(recorder),
+                                         .storage = weigh.storage,
+                                         .bias = true,
+                                         .weights = true},
+                   {.logits = choices.logits,
+                    .bias = bias(recorder),
+                    .cu_seqlens = recorder.batch().cu_seqlens,
+                    .indices = choices.indices,
+                    .weights = choices.weights});
 }
 
 void Router::count(Recorder& recorder, const Choices& choices) const {
@@ -106,52 +112,56 @@ void Router::count(Recorder& recorder, const Choices& choices) const {
   Tensor& load = recorder.kept_of_step<Load>(*this).rows;
   if (!accumulate)
     load = recorder.program().scratch(prefix_ + ".router.load", accum, {options_.experts});
-  recorder.compute("expert_load", kernels::expert_load_cost(options_.experts, accum),
-                   {read(choices.load), recorder.into(load)},
-                   [accumulate](execution::Queue& q, Views v) {
-                     kernels::expert_load(q, v[0], v[1], accumulate);
-                   });
+  recorder.compute(
+      "expert_load",
+      kernels::ExpertLoad{
+          .experts = options_.experts, .storage = recorder.storage(), .accumulate = accumulate},
+      {.offsets = choices.load, .load = load});
   add_losses(recorder, choices);
 }
 
 void Router::add_losses(Recorder& recorder, const Choices& choices) const {
   const Tensor losses = recorder.program().find(kRouterLosses);
   if (!losses) return;
-  const kernels::RouterOptions options = this->options(recorder);
   recorder.compute("router_losses",
-                   kernels::router_losses_cost(recorder.rows(), options, recorder.accumulation()),
-                   {read(choices.logits), read(choices.offsets), read(recorder.batch().cu_seqlens),
-                    update(losses)},
-                   [options](execution::Queue& q, Views v) {
-                     kernels::router_losses(q, options, v[0], v[1], v[2], v[3], true);
-                   });
+                   kernels::RouterLosses{.tokens = recorder.rows(),
+                                         .options = options(recorder),
+                                         .starts = starts(recorder),
+                                         .storage = recorder.storage(),
+                                         .accumulate = true},
+                   {.logits = choices.logits,
+                    .offsets = choices.offsets,
+                    .cu_seqlens = recorder.batch().cu_seqlens,
+                    .losses = losses});
 }
 
 void Router::backward(Recorder& recorder, const Choices& choices, Tensor x, Tensor dweights,
                       Tensor token_row, Tensor dx) const {
   const auto scope = recorder.program().enter("moe_router", -1, recorder.batch().slot, true);
-  const kernels::RouterOptions options = this->options(recorder);
-  const Dtype accum = recorder.accumulation();
-  const Tensor dlogits = recorder.scratch("drouter", accum, {recorder.rows(), options.experts});
-  recorder.compute(
-      "router_backward", kernels::router_backward_cost(recorder.rows(), options, accum),
-      {read(dweights), read(token_row), read(choices.logits), read(choices.indices),
-       read(choices.weights), read(choices.offsets), read(recorder.batch().cu_seqlens),
-       write(dlogits)},
-      [options](execution::Queue& q, Views v) {
-        kernels::router_backward(q, options, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]);
-      });
+  const Tensor dlogits =
+      recorder.scratch("drouter", recorder.accumulation(), {recorder.rows(), options_.experts});
+  recorder.compute("router_backward",
+                   kernels::RouterBackward{.tokens = recorder.rows(),
+                                           .options = options(recorder),
+                                           .starts = starts(recorder),
+                                           .storage = recorder.storage()},
+                   {.dweights_rows = dweights,
+                    .token_row = token_row,
+                    .logits = choices.logits,
+                    .indices = choices.indices,
+                    .weights = choices.weights,
+                    .offsets = choices.offsets,
+                    .cu_seqlens = recorder.batch().cu_seqlens,
+                    .dlogits = dlogits});
   gate_.backward(recorder, "router_gate_backward", dlogits, x, dx);
 }
 
 void Router::update_bias(Recorder& recorder, Tensor step_ok) const {
-  const double rate = bias_rate_;
-  recorder.compute("bias_update",
-                   kernels::expert_bias_update_cost(options_.experts, recorder.accumulation()),
-                   {read(load(recorder)), update(bias(recorder)), read(step_ok)},
-                   [rate](execution::Queue& q, Views v) {
-                     kernels::expert_bias_update(q, v[0], v[1], rate, v[2]);
-                   });
+  recorder.compute(
+      "bias_update",
+      kernels::ExpertBiasUpdate{
+          .experts = options_.experts, .storage = recorder.storage(), .rate = bias_rate_},
+      {.load = load(recorder), .bias = bias(recorder), .step_ok = step_ok});
 }
 
 }  // namespace stowage::layers

@@ -98,19 +98,21 @@ Tensor tell_rows(Recorder& recorder, const Model& model, const TrainingProgram& 
   const parallel::RankGroup& world = model.ranks().group(parallel::Group::world);
   const Tensor rows =
       recorder.scratch("expert_rows", recorder.accumulation(), {1 + 3 * world.size()});
-  recorder.compute(
-      "tell_rows", kernels::tell_rows_cost(world.size(), recorder.accumulation()),
-      {read(recorder.program().find(kDemand)), write(rows)},
-      [capacity = step.expert_capacity, rank = world.rank()](execution::Queue& q, Views v) {
-        kernels::tell_rows(q, v[0], capacity, rank, v[1]);
-      });
+  recorder.compute("tell_rows",
+                   kernels::TellRows{.ranks = world.size(),
+                                     .rank = world.rank(),
+                                     .capacity = step.expert_capacity,
+                                     .storage = recorder.storage()},
+                   {.demand = recorder.program().find(kDemand), .rows = rows});
   return rows;
 }
 
 /// A step in which rows had no room changes nothing.
-void judge_rows(Recorder& recorder, const TrainingProgram& step, Tensor rows) {
-  recorder.compute("judge_rows", {}, {read(rows), write(step.expert_rows), update(step.step_ok)},
-                   [](execution::Queue& q, Views v) { kernels::judge_rows(q, v[0], v[1], v[2]); });
+void judge_rows(Recorder& recorder, const Model& model, const TrainingProgram& step, Tensor rows) {
+  recorder.compute("judge_rows",
+                   kernels::JudgeRows{.ranks = model.ranks().group(parallel::Group::world).size(),
+                                      .storage = recorder.storage()},
+                   {.rows = rows, .need = step.expert_rows, .step_ok = step.step_ok});
 }
 
 /// Whether an op is of a layer of experts.
@@ -191,7 +193,7 @@ TrainingProgram record_training(const Model& model, const StepShape& shape, cons
                      });
   update.record_squares();
   update.record_sums(step.step_ok);
-  if (rows) judge_rows(recorder, step, rows);
+  if (rows) judge_rows(recorder, model, step, rows);
   update.record_norm(step.grad_norm, step.step_ok);
   if (step.attempt) update.record_guard(optimizer.spikes, step);
   update.record_update(optimizer, step);
