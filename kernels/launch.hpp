@@ -74,9 +74,12 @@ void bind(std::string_view op, const Spec& spec, const RowsOf<execution::View>& 
 template <class S, Operator Op>
 OperandsOf<Op, Pointers<S>> addresses(const Op& op, const OperandsOf<Op, execution::View>& views) {
   OperandsOf<Op, Pointers<S>> all = {};
-  op.each([](const Spec& spec, const auto& view,
-             auto& pointer) { detail::bind(Op::kName, spec, view, pointer); },
-          views, all);
+  op.each(
+      [](const Spec& spec, const auto& view, auto& pointer) {
+        using detail::bind;
+        bind(Op::kName, spec, view, pointer);
+      },
+      views, all);
   return all;
 }
 

@@ -76,7 +76,7 @@ void throw_other_operands(std::string_view op) {
 UseIndex add_use(std::vector<Use>& uses, const Spec& spec, Tensor tensor, Range elements) {
   if (!tensor) return {};
   const auto use = std::ranges::find_if(uses, [&](const Use& earlier) {
-    return earlier.tensor == tensor && earlier.range == elements;
+    return !spec.own_use && earlier.tensor == tensor && earlier.range == elements;
   });
   const auto index = static_cast<int>(use - uses.begin());
   if (use == uses.end())

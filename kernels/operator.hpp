@@ -213,6 +213,7 @@ struct Spec {
   bool present = true;              ///< must it be there, or must it be absent
   bool workspace = false;           ///< any dtype and shape of at least so many bytes
   bool any_shape = false;           ///< of so many elements
+  bool own_use = false;             ///< a use of its own, also of an earlier operand's tensor
 
   /// There if `condition` holds, absent otherwise.
   Spec when(bool condition) && {
@@ -221,6 +222,10 @@ struct Spec {
   }
   Spec in_any_shape() && {
     any_shape = true;
+    return static_cast<Spec&&>(*this);
+  }
+  Spec as_own_use() && {
+    own_use = true;
     return static_cast<Spec&&>(*this);
   }
 };

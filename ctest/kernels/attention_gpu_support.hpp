@@ -7,11 +7,9 @@
 #include <memory>
 #include <vector>
 
+#include "ctest/kernels/attention_run.hpp"
 #include "ctest/kernels/need_gpu.hpp"
-#include "ctest/kernels/packed.hpp"
-#include "ctest/kernels/support.hpp"
 #include "execution/cuda_backend.hpp"
-#include "kernels/attention/attention.hpp"
 #include "kernels/attention/attention_cuda.hpp"
 
 /// What the GPU tests of attention share: a problem with its tensors on the device, run there
@@ -50,7 +48,6 @@ class DeviceArray {
 
   View view() const { return {std::span(&address_, 1), &info_}; }
   operator View() const { return view(); }
-  Columns columns(std::int64_t first, std::int64_t count) const { return {view(), first, count}; }
   template <class T>
   T* as() const {
     return static_cast<T*>(address_);
@@ -80,7 +77,27 @@ struct AttentionCase {
   std::int64_t k_first() const { return before + q(); }
   std::int64_t v_first() const { return before + q() + kv(); }
   std::int64_t width() const { return before + q() + 2 * kv(); }
-  std::int64_t documents() const { return static_cast<std::int64_t>(packed.starts.size()) - 1; }
+  AttentionPair pair(Dtype dtype) const { return {shape, packed, dtype}; }
+  AttentionTensors tensors(const View& qkv, const View& cu_seqlens, const View& seq_idx,
+                           const View& o, const View& lse, const View& d_o, const View& gradient,
+                           const View& order, const View& room) const {
+    const auto in = [&](const View& all, std::int64_t first) {
+      return heads(all, shape.head_dim, first);
+    };
+    return {.q = in(qkv, before),
+            .k = in(qkv, k_first()),
+            .v = in(qkv, v_first()),
+            .o = in(o, 0),
+            .lse = lse,
+            .cu_seqlens = cu_seqlens,
+            .seq_idx = seq_idx,
+            .d_o = in(d_o, 0),
+            .dq = in(gradient, before),
+            .dk = in(gradient, k_first()),
+            .dv = in(gradient, v_first()),
+            .order = order,
+            .room = room};
+  }
 };
 
 inline AttentionShape attention_shape(std::int64_t heads, std::int64_t kv_heads,
@@ -98,7 +115,7 @@ inline AttentionLayout layout_of(const AttentionCase& c) {
   layout.head_dim = static_cast<int>(c.shape.head_dim);
   layout.causal = c.shape.causal;
   layout.scale = static_cast<float>(c.shape.scale);
-  layout.documents = static_cast<int>(c.documents());
+  layout.documents = static_cast<int>(c.packed.documents());
   layout.pairs = c.shape.pairs;
   layout.query_gradient = c.shape.query_gradient;
   layout.q = layout.k = layout.v = layout.dq = layout.dk =
@@ -156,26 +173,10 @@ class AttentionProblem {
     const Array seq_idx = c_.packed.seq_idx(), o(type, {n_, c_.q()}),
                 lse(type, {c_.shape.heads, n_});
     const Array gradient(type, {n_, c_.width()});
-    const Array room =
-        workspace(attention_backward_workspace_bytes(c_.shape, n_, c_.documents(), type));
+    const AttentionPair pair = c_.pair(type);
+    const Array order = pair.order(), room = pair.room();
     on_queue([&](Queue& queue) {
-      attention_forward(queue, c_.shape, qkv.columns(c_.before, c_.q()),
-                        qkv.columns(c_.k_first(), c_.kv()), qkv.columns(c_.v_first(), c_.kv()),
-                        cu_seqlens, seq_idx, o, lse, {});
-      attention_backward(
-          queue, c_.shape,
-          AttentionBackwardOperands<Columns>{.d_o = all_columns(d_o),
-                                             .q = qkv.columns(c_.before, c_.q()),
-                                             .k = qkv.columns(c_.k_first(), c_.kv()),
-                                             .v = qkv.columns(c_.v_first(), c_.kv()),
-                                             .o = all_columns(o),
-                                             .lse = lse,
-                                             .cu_seqlens = cu_seqlens,
-                                             .seq_idx = seq_idx,
-                                             .dq = gradient.columns(c_.before, c_.q()),
-                                             .dk = gradient.columns(c_.k_first(), c_.kv()),
-                                             .dv = gradient.columns(c_.v_first(), c_.kv()),
-                                             .workspace = room});
+      pair.run(queue, c_.tensors(qkv, cu_seqlens, seq_idx, o, lse, d_o, gradient, order, room));
     });
     return {o.values(), lse.values(), columns_of(gradient, c_.before, c_.width() - c_.before)};
   }
@@ -199,31 +200,12 @@ class DeviceAttention {
         o_(Array(c_.storage, {n_, c_.q()})),
         lse_(Array(Dtype::fp32, {c_.shape.heads, n_})),
         gradient_(Array(c_.storage, {n_, c_.width()})),
-        order_(workspace(std::max<std::size_t>(
-            1, attention_forward_workspace_bytes(c_.shape, n_, c_.documents(), c_.storage)))),
-        room_(workspace(std::max<std::size_t>(
-            room_bytes == 0 ? 1 : room_bytes,
-            attention_backward_workspace_bytes(c_.shape, n_, c_.documents(), c_.storage)))) {}
+        order_(c_.pair(c_.storage).order()),
+        room_(workspace(std::max<std::size_t>(room_bytes == 0 ? 1 : room_bytes,
+                                              c_.pair(c_.storage).backward.workspace_bytes()))) {}
 
-  void forward(Queue& queue) {
-    attention_forward(queue, c_.shape, q(), k(), v(), cu_seqlens_, seq_idx_, o_, lse_, order_);
-  }
-  void backward(Queue& queue) {
-    attention_backward(
-        queue, c_.shape,
-        AttentionBackwardOperands<Columns>{.d_o = all_columns(d_o_),
-                                           .q = q(),
-                                           .k = k(),
-                                           .v = v(),
-                                           .o = all_columns(o_),
-                                           .lse = lse_,
-                                           .cu_seqlens = cu_seqlens_,
-                                           .seq_idx = seq_idx_,
-                                           .dq = gradient_.columns(c_.before, c_.q()),
-                                           .dk = gradient_.columns(c_.k_first(), c_.kv()),
-                                           .dv = gradient_.columns(c_.v_first(), c_.kv()),
-                                           .workspace = room_});
-  }
+  void forward(Queue& queue) { c_.pair(c_.storage).run_forward(queue, tensors()); }
+  void backward(Queue& queue) { c_.pair(c_.storage).run_backward(queue, tensors()); }
 
   /// Both by the launchers, for a layout that the queue form does not make: `change` edits it.
   template <class Change>
@@ -268,9 +250,9 @@ class DeviceAttention {
   }
 
  private:
-  Columns q() const { return qkv_.columns(c_.before, c_.q()); }
-  Columns k() const { return qkv_.columns(c_.k_first(), c_.kv()); }
-  Columns v() const { return qkv_.columns(c_.v_first(), c_.kv()); }
+  AttentionTensors tensors() const {
+    return c_.tensors(qkv_, cu_seqlens_, seq_idx_, o_, lse_, d_o_, gradient_, order_, room_);
+  }
 
   AttentionCase c_;
   std::int64_t n_;

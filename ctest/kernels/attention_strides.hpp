@@ -5,9 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ctest/kernels/packed.hpp"
-#include "ctest/kernels/support.hpp"
-#include "kernels/attention/attention.hpp"
+#include "ctest/kernels/attention_run.hpp"
 
 /// Attention on heads that lie apart in their tensors, on the host and on a GPU: cases, and what
 /// the dense form gives for the same numbers. All that no head owns is NaN, before and after.
@@ -18,7 +16,7 @@ struct HeadPlace {
   std::int64_t first = 0;
   HeadStrides strides;
 
-  AttentionHeads in(const View& view) const { return {view, first, strides}; }
+  HeadsOf<View> in(const View& view) const { return {view, first, strides}; }
 };
 
 struct StridedCase {
@@ -36,7 +34,7 @@ struct StridedCase {
   }
   HeadExtents q_extents() const { return extents(shape.heads); }
   HeadExtents kv_extents() const { return extents(shape.kv_heads); }
-  std::int64_t documents() const { return static_cast<std::int64_t>(packed.starts.size()) - 1; }
+  AttentionPair pair(Dtype storage) const { return {shape, packed, storage}; }
 };
 
 /// Calls `body(i, at)` for each element: i in a dense (tokens, heads, P), at in the tensor.
@@ -99,29 +97,26 @@ class StridedAttention {
         lse_(Array(execution::accumulation(storage), {c.shape.heads, c.packed.tokens})),
         cu_seqlens_(c.packed.cu_seqlens()),
         seq_idx_(c.packed.seq_idx()),
-        order_(workspace(room(
-            attention_forward_workspace_bytes(c.shape, c.packed.tokens, c.documents(), storage)))),
-        room_(workspace(room(attention_backward_workspace_bytes(c.shape, c.packed.tokens,
-                                                                c.documents(), storage)))) {}
+        order_(c.pair(storage).order()),
+        room_(c.pair(storage).room()) {}
 
   void run(Queue& queue) {
     const bool equal = c_.shape.length > 0;  // then nobody reads the documents
     const View cu_seqlens = equal ? View() : cu_seqlens_, seq_idx = equal ? View() : seq_idx_;
-    const AttentionHeads q = c_.q.in(qkv_), k = c_.k.in(qkv_), v = c_.v.in(qkv_);
-    attention_forward(queue, c_.shape, q, k, v, cu_seqlens, seq_idx, c_.o.in(o_), lse_, order_);
-    attention_backward(queue, c_.shape,
-                       AttentionBackwardOperands<AttentionHeads>{.d_o = c_.o.in(d_o_),
-                                                                 .q = q,
-                                                                 .k = k,
-                                                                 .v = v,
-                                                                 .o = c_.o.in(o_),
-                                                                 .lse = lse_,
-                                                                 .cu_seqlens = cu_seqlens,
-                                                                 .seq_idx = seq_idx,
-                                                                 .dq = c_.q.in(gradient_),
-                                                                 .dk = c_.k.in(gradient_),
-                                                                 .dv = c_.v.in(gradient_),
-                                                                 .workspace = room_});
+    c_.pair(o_.view().dtype())
+        .run(queue, {.q = c_.q.in(qkv_),
+                     .k = c_.k.in(qkv_),
+                     .v = c_.v.in(qkv_),
+                     .o = c_.o.in(o_),
+                     .lse = lse_,
+                     .cu_seqlens = cu_seqlens,
+                     .seq_idx = seq_idx,
+                     .d_o = c_.o.in(d_o_),
+                     .dq = c_.q.in(gradient_),
+                     .dk = c_.k.in(gradient_),
+                     .dv = c_.v.in(gradient_),
+                     .order = order_,
+                     .room = room_});
   }
 
   StridedCase& description() { return c_; }
@@ -153,7 +148,6 @@ class StridedAttention {
     scatter(all, c.q_extents(), c.o, in.d_o);
     return tensor(storage, all);
   }
-  static std::size_t room(std::size_t bytes) { return std::max<std::size_t>(1, bytes); }
   static Values values(Tensor& tensor) {
     if constexpr (requires { tensor.download(); })
       return tensor.download().values();
@@ -185,26 +179,22 @@ inline StridedResults dense_results(const StridedCase& c, const StridedInputs& i
   const Array qkv(type, {n, width}, all), d_o(type, {n, q}, in.d_o), o(type, {n, q});
   const Array lse(type, {c.shape.heads, n}), gradient(type, {n, width});
   const Array cu_seqlens = c.packed.cu_seqlens(), seq_idx = c.packed.seq_idx();
-  const Array order =
-      workspace(attention_forward_workspace_bytes(dense.shape, n, c.documents(), type));
-  const Array room =
-      workspace(attention_backward_workspace_bytes(dense.shape, n, c.documents(), type));
+  const AttentionPair pair = dense.pair(type);
+  const Array order = pair.order(), room = pair.room();
   on_queue([&](Queue& queue) {
-    attention_forward(queue, dense.shape, qkv.columns(0, q), qkv.columns(q, kv),
-                      qkv.columns(q + kv, kv), cu_seqlens, seq_idx, o, lse, order);
-    attention_backward(queue, dense.shape,
-                       AttentionBackwardOperands<Columns>{.d_o = all_columns(d_o),
-                                                          .q = qkv.columns(0, q),
-                                                          .k = qkv.columns(q, kv),
-                                                          .v = qkv.columns(q + kv, kv),
-                                                          .o = all_columns(o),
-                                                          .lse = lse,
-                                                          .cu_seqlens = cu_seqlens,
-                                                          .seq_idx = seq_idx,
-                                                          .dq = gradient.columns(0, q),
-                                                          .dk = gradient.columns(q, kv),
-                                                          .dv = gradient.columns(q + kv, kv),
-                                                          .workspace = room});
+    pair.run(queue, {.q = dense.q.in(qkv),
+                     .k = dense.k.in(qkv),
+                     .v = dense.v.in(qkv),
+                     .o = dense.o.in(o),
+                     .lse = lse,
+                     .cu_seqlens = cu_seqlens,
+                     .seq_idx = seq_idx,
+                     .d_o = dense.o.in(d_o),
+                     .dq = dense.q.in(gradient),
+                     .dk = dense.k.in(gradient),
+                     .dv = dense.v.in(gradient),
+                     .order = order,
+                     .room = room});
   });
   Values gradients = gradient.values();
   return {o.values(), lse.values(), take(gradients, dense.q_extents(), dense.q),

@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ctest/kernels/packed.hpp"
-#include "ctest/kernels/support.hpp"
+#include "ctest/kernels/attention_run.hpp"
 #include "execution/error.hpp"
 #include "kernels/attention/attention_layout.hpp"
 
@@ -109,26 +108,25 @@ Results run(const Case& c, Dtype storage, const Inputs& in) {
   const Array seq_idx = c.packed.seq_idx(), d_o(storage, {n, q}, in.d_o);
   const Array o(storage, {n, q}), lse(sums, {c.shape.heads, n});
   const Array dq(storage, {n, q + 1}), dk(storage, {n, kv}), dv(storage, {n, kv + 2});
-  const auto documents = static_cast<std::int64_t>(c.packed.starts.size()) - 1;
-  const Array ordering =
-      workspace(attention_forward_workspace_bytes(c.shape, n, documents, storage));
-  const Array room = workspace(attention_backward_workspace_bytes(c.shape, n, documents, storage));
+  const AttentionPair pair(c.shape, c.packed, storage);
+  const Array order = pair.order(), room = pair.room();
+  const auto in_columns = [&](const Array& all, std::int64_t first) {
+    return heads(all, c.shape.head_dim, first);
+  };
   on_queue([&](Queue& queue) {
-    attention_forward(queue, c.shape, qkv.columns(0, q), qkv.columns(q, kv),
-                      qkv.columns(q + kv, kv), cu_seqlens, seq_idx, o, lse, ordering);
-    attention_backward(queue, c.shape,
-                       AttentionBackwardOperands<Columns>{.d_o = all_columns(d_o),
-                                                          .q = qkv.columns(0, q),
-                                                          .k = qkv.columns(q, kv),
-                                                          .v = qkv.columns(q + kv, kv),
-                                                          .o = all_columns(o),
-                                                          .lse = lse,
-                                                          .cu_seqlens = cu_seqlens,
-                                                          .seq_idx = seq_idx,
-                                                          .dq = dq.columns(1, q),
-                                                          .dk = dk.columns(0, kv),
-                                                          .dv = dv.columns(0, kv),
-                                                          .workspace = room});
+    pair.run(queue, {.q = in_columns(qkv, 0),
+                     .k = in_columns(qkv, q),
+                     .v = in_columns(qkv, q + kv),
+                     .o = in_columns(o, 0),
+                     .lse = lse,
+                     .cu_seqlens = cu_seqlens,
+                     .seq_idx = seq_idx,
+                     .d_o = in_columns(d_o, 0),
+                     .dq = in_columns(dq, 1),
+                     .dk = in_columns(dk, 0),
+                     .dv = in_columns(dv, 0),
+                     .order = order,
+                     .room = room});
   });
   return {{o.values(), lse.values()}, {columns_of(dq, 1, q), dk.values(), columns_of(dv, 0, kv)}};
 }
@@ -146,26 +144,23 @@ Results run_part(Case c, Dtype storage, const Inputs& in, std::int64_t first, st
   const Array cu_seqlens = c.packed.cu_seqlens(), seq_idx = c.packed.seq_idx();
   const Array o(storage, {m, width}), lse(sums, {c.shape.heads, m}), dq(storage, {m, width});
   const Array dk(wide ? sums : storage, {n, kv_width}), dv(wide ? sums : storage, {n, kv_width});
-  const auto documents = static_cast<std::int64_t>(c.packed.starts.size()) - 1;
-  const Array ordering =
-      workspace(attention_forward_workspace_bytes(c.shape, n, documents, storage));
-  const Array room = workspace(attention_backward_workspace_bytes(c.shape, n, documents, storage));
+  const AttentionPair pair(c.shape, c.packed, m, storage, wide);
+  const Array order = pair.order(), room = pair.room();
+  const auto whole = [&](const Array& all) { return heads(all, c.shape.head_dim); };
   on_queue([&](Queue& queue) {
-    attention_forward(queue, c.shape, all_columns(q), all_columns(k), all_columns(v), cu_seqlens,
-                      seq_idx, o, lse, ordering);
-    attention_backward(queue, c.shape,
-                       AttentionBackwardOperands<Columns>{.d_o = all_columns(d_o),
-                                                          .q = all_columns(q),
-                                                          .k = all_columns(k),
-                                                          .v = all_columns(v),
-                                                          .o = all_columns(o),
-                                                          .lse = lse,
-                                                          .cu_seqlens = cu_seqlens,
-                                                          .seq_idx = seq_idx,
-                                                          .dq = all_columns(dq),
-                                                          .dk = all_columns(dk),
-                                                          .dv = all_columns(dv),
-                                                          .workspace = room});
+    pair.run(queue, {.q = whole(q),
+                     .k = whole(k),
+                     .v = whole(v),
+                     .o = whole(o),
+                     .lse = lse,
+                     .cu_seqlens = cu_seqlens,
+                     .seq_idx = seq_idx,
+                     .d_o = whole(d_o),
+                     .dq = whole(dq),
+                     .dk = whole(dk),
+                     .dv = whole(dv),
+                     .order = order,
+                     .room = room});
   });
   return {{o.values(), lse.values()}, {dq.values(), dk.values(), dv.values()}};
 }
@@ -325,17 +320,16 @@ TEST(attention, queries_beyond_the_tokens_are_refused) {
   const std::int64_t n = packed.tokens, m = 3;
   const Array of_queries(Dtype::fp64, {m, 2}, Values(6, 1)), of_keys(Dtype::fp64, {n, 2});
   const Array lse(Dtype::fp64, {1, m}), starts = packed.cu_seqlens(), seq_idx = packed.seq_idx();
-  const Columns q = all_columns(of_queries), k = all_columns(of_keys);
+  const HeadsOf<View> q = heads(of_queries, 2), k = heads(of_keys, 2);
   AttentionShape shape{.heads = 1, .kv_heads = 1, .head_dim = 2, .scale = 1};
-  const Array order = workspace(attention_forward_workspace_bytes(shape, n, 2, Dtype::fp64));
-  const Array room = workspace(attention_backward_workspace_bytes(shape, n, 2, Dtype::fp64));
+  const AttentionPair rooms(shape, packed, m, Dtype::fp64);
+  const Array order = rooms.order(), room = rooms.room();
+  const AttentionTensors tensors{q, k, k, q, lse, starts, seq_idx, q, q, k, k, order, room};
   const auto forward = [&](Queue& queue) {
-    attention_forward(queue, shape, q, k, k, starts, seq_idx, of_queries, lse, order);
+    AttentionPair(shape, packed, m, Dtype::fp64).run_forward(queue, tensors);
   };
   const auto backward = [&](Queue& queue) {
-    attention_backward(
-        queue, shape,
-        AttentionBackwardOperands<Columns>{q, q, k, k, q, lse, starts, seq_idx, q, k, k, room});
+    AttentionPair(shape, packed, m, Dtype::fp64).run_backward(queue, tensors);
   };
   for (const std::int64_t first : {-1, 0, 2, 3, 4, 5}) {
     shape.first_query = first;
@@ -567,26 +561,33 @@ TEST(attention, cost_counts_unmasked_pairs) {
   EXPECT_EQ(attention_pairs(lengths, true), 6 + 3);
   EXPECT_EQ(attention_pairs(lengths, false), 9 + 4);
   const AttentionShape shape{8, 2, 64, true, 0.125};
-  EXPECT_EQ(attention_forward_cost(shape, 5, 9, Dtype::bf16).flops, 4.0 * 8 * 9 * 64);
-  EXPECT_EQ(attention_backward_cost(shape, 5, 9, Dtype::bf16).flops, 10.0 * 8 * 9 * 64);
+  EXPECT_EQ((AttentionForward{shape, 5, 5, 1, Dtype::bf16, 9}.cost().flops), 4.0 * 8 * 9 * 64);
+  EXPECT_EQ((AttentionBackward{shape, 5, 5, 1, Dtype::bf16, false, 9}.cost().flops),
+            10.0 * 8 * 9 * 64);
 }
 
 // Of heads of 128 only the keys that a tile takes beyond those of its rows; narrower heads leave
 // products idle while scores become probabilities, and short documents while a tile begins.
 TEST(attention, narrow_heads_and_short_documents_leave_products_idle) {
-  const auto idle = [](std::int64_t head_dim, std::int64_t length, auto&& cost) {
-    const AttentionShape shape{16, 16, head_dim, true, 0.125};
+  const auto idle = []<class Op>(Op op, std::int64_t head_dim, std::int64_t length) {
     const std::int64_t lengths[] = {length};
-    const execution::Cost one = cost(shape, length, attention_pairs(lengths, true), Dtype::bf16);
+    op.shape = {16, 16, head_dim, true, 0.125};
+    op.tokens = op.queries = length;
+    op.documents = 1;
+    op.storage = Dtype::bf16;
+    op.scores = attention_pairs(lengths, true);
+    const execution::Cost one = op.cost();
     return one.idle_flops / one.flops;
   };
-  EXPECT_NEAR(idle(128, 8192, attention_forward_cost), 32 / 4096.5, 1e-12);
-  EXPECT_NEAR(idle(128, 8192, attention_backward_cost), 128 / 4096.5, 1e-12);
-  for (const auto cost : {attention_forward_cost, attention_backward_cost}) {
-    EXPECT_GT(idle(64, 8192, cost), 0.25);
-    EXPECT_GT(idle(64, 1024, cost), 1.2 * idle(64, 8192, cost));
-    EXPECT_GT(idle(128, 1024, cost), idle(128, 8192, cost));
-  }
+  EXPECT_NEAR(idle(AttentionForward{}, 128, 8192), 32 / 4096.5, 1e-12);
+  EXPECT_NEAR(idle(AttentionBackward{}, 128, 8192), 128 / 4096.5, 1e-12);
+  const auto check = [&](auto op) {
+    EXPECT_GT(idle(op, 64, 8192), 0.25);
+    EXPECT_GT(idle(op, 64, 1024), 1.2 * idle(op, 64, 8192));
+    EXPECT_GT(idle(op, 128, 1024), idle(op, 128, 8192));
+  };
+  check(AttentionForward{});
+  check(AttentionBackward{});
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // What ranks that share a sequence compute on a GPU: a part of the queries, what a segment of a
 // scan leaves and what enters it, rows of the convolution, positions. Against the whole on the same
 // GPU, bit by bit where that holds, and against the host in fp64 on inputs as rounded to storage.
+#include "ctest/kernels/attention_run.hpp"
 #include "ctest/kernels/operator_check.hpp"
 #include "ctest/kernels/scan_case.hpp"
-#include "kernels/attention/attention.hpp"
 #include "kernels/conv1d/conv1d.hpp"
 #include "kernels/conv1d/halo.hpp"
 #include "kernels/elementwise/elementwise.hpp"
@@ -37,7 +37,7 @@ class AttentionPart {
  public:
   AttentionPart(AttentionShape shape, const Packed& packed, const AttentionInputs& in,
                 Dtype storage, std::int64_t first, std::int64_t m, bool wide = false)
-      : shape_(shape),
+      : pair_(from(shape, first), packed, m, storage, wide),
         width_(shape.heads * shape.head_dim),
         q_(storage, {m, width_}, rows_of(in.q, first, m, width_)),
         d_o_(storage, {m, width_}, rows_of(in.d_o, first, m, width_)),
@@ -45,34 +45,33 @@ class AttentionPart {
         v_(storage, {packed.tokens, shape.kv_heads * shape.head_dim}, in.v),
         starts_(packed.cu_seqlens()),
         documents_(packed.seq_idx()),
-        order_(room(attention_forward_workspace_bytes(shape, packed.tokens, count(), storage))),
-        room_(room(attention_backward_workspace_bytes(shape, packed.tokens, count(), storage))),
+        order_(pair_.order()),
+        room_(pair_.room()),
         o(storage, {m, width_}),
         lse(execution::accumulation(storage), {shape.heads, m}),
         dq(storage, {m, width_}),
         dk(wide ? execution::accumulation(storage) : storage,
            {packed.tokens, shape.kv_heads * shape.head_dim}),
-        dv(dk.view().dtype(), {packed.tokens, shape.kv_heads * shape.head_dim}) {
-    shape_.first_query = first;
-  }
+        dv(dk.view().dtype(), {packed.tokens, shape.kv_heads * shape.head_dim}) {}
 
   template <class At>
   void enqueue(Queue& queue, At&& at) const {
-    attention_forward(queue, shape_, all_columns(at(q_)), all_columns(at(k_)), all_columns(at(v_)),
-                      at(starts_), at(documents_), at(o), at(lse), at(order_));
-    attention_backward(queue, shape_,
-                       AttentionBackwardOperands<Columns>{.d_o = all_columns(at(d_o_)),
-                                                          .q = all_columns(at(q_)),
-                                                          .k = all_columns(at(k_)),
-                                                          .v = all_columns(at(v_)),
-                                                          .o = all_columns(at(o)),
-                                                          .lse = at(lse),
-                                                          .cu_seqlens = at(starts_),
-                                                          .seq_idx = at(documents_),
-                                                          .dq = all_columns(at(dq)),
-                                                          .dk = all_columns(at(dk)),
-                                                          .dv = all_columns(at(dv)),
-                                                          .workspace = at(room_)});
+    const auto whole = [&](const Array& all) {
+      return heads(at(all), pair_.forward.shape.head_dim);
+    };
+    pair_.run(queue, {.q = whole(q_),
+                      .k = whole(k_),
+                      .v = whole(v_),
+                      .o = whole(o),
+                      .lse = at(lse),
+                      .cu_seqlens = at(starts_),
+                      .seq_idx = at(documents_),
+                      .d_o = whole(d_o_),
+                      .dq = whole(dq),
+                      .dk = whole(dk),
+                      .dv = whole(dv),
+                      .order = at(order_),
+                      .room = at(room_)});
   }
   /// o, lse, dq, dk, dv.
   std::vector<Array> on_device() const {
@@ -84,10 +83,12 @@ class AttentionPart {
   }
 
  private:
-  static Array room(std::size_t bytes) { return workspace(std::max<std::size_t>(bytes, 1)); }
-  std::int64_t count() const { return starts_.view().extent(0) - 1; }
+  static AttentionShape from(AttentionShape shape, std::int64_t first) {
+    shape.first_query = first;
+    return shape;
+  }
 
-  AttentionShape shape_;
+  AttentionPair pair_;
   std::int64_t width_;
   Array q_, d_o_, k_, v_, starts_, documents_, order_, room_;
 

@@ -27,6 +27,7 @@ struct Packed {
     document.insert(document.end(), at(tail), static_cast<std::int32_t>(starts.size() - 1));
   }
 
+  std::int64_t documents() const { return static_cast<std::int64_t>(starts.size()) - 1; }
   Array cu_seqlens() const { return int32_array(starts); }
   Array seq_idx() const { return int32_array(document); }
   bool same(std::int64_t s, std::int64_t t) const { return document[at(s)] == document[at(t)]; }

@@ -53,8 +53,10 @@ TEST(workspace, is_that_of_a_gpu_in_every_build) {
                                     .weighted = true};
   EXPECT_EQ(fc2.workspace_bytes(), 2097152);
   const AttentionShape attention{.heads = 16, .kv_heads = 4, .head_dim = 128, .scale = 1};
-  EXPECT_EQ(attention_forward_workspace_bytes(attention, kTokens, 2, Dtype::bf16), 1280);
-  EXPECT_EQ(attention_backward_workspace_bytes(attention, kTokens, 2, Dtype::bf16), 139545088);
+  EXPECT_EQ((AttentionForward{attention, kTokens, kTokens, 2, Dtype::bf16}.workspace_bytes()),
+            1280);
+  EXPECT_EQ((AttentionBackward{attention, kTokens, kTokens, 2, Dtype::bf16}.workspace_bytes()),
+            139545088);
 }
 
 }  // namespace

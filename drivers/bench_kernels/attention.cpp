@@ -84,7 +84,13 @@ class AttentionForwardCase final : public AttentionCase {
   }
 
   execution::Cost cost() const override {
-    return kernels::attention_forward_cost(attention_shape(), n_, pairs_, Dtype::bf16);
+    return kernels::AttentionForward{.shape = attention_shape(),
+                                     .tokens = n_,
+                                     .queries = n_,
+                                     .documents = layout_.documents,
+                                     .storage = Dtype::bf16,
+                                     .scores = pairs_}
+        .cost();
   }
   void enqueue(const std::string& implementation, execution::Queue& queue) override {
     if (implementation == "cudnn")
@@ -175,7 +181,13 @@ class AttentionBackwardCase final : public AttentionCase {
   }
 
   execution::Cost cost() const override {
-    return kernels::attention_backward_cost(attention_shape(), n_, pairs_, Dtype::bf16);
+    return kernels::AttentionBackward{.shape = attention_shape(),
+                                      .tokens = n_,
+                                      .queries = n_,
+                                      .documents = layout_.documents,
+                                      .storage = Dtype::bf16,
+                                      .scores = pairs_}
+        .cost();
   }
   void enqueue(const std::string& implementation, execution::Queue& queue) override {
     if (implementation == "ours")

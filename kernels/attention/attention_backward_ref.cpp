@@ -12,14 +12,13 @@ using detail::kQueryTile;
 using detail::TokenRange;
 using detail::Visibility;
 using execution::Accumulation;
-using execution::Bf16;
 
 namespace {
 
 // What the gradients are made from; n: the call's queries.
 template <class S>
-struct BackwardInputs : AttentionInputs<S> {
-  HeadMatrix<const S> o, d_o;
+struct BackwardInputs {
+  HeadMatrix<const S> q, k, v, o, d_o;
   const Accumulation<S>* lse = nullptr;    // (H, n)
   const Accumulation<S>* delta = nullptr;  // (H, n): rowsum(d_o * o)
 };
@@ -173,28 +172,21 @@ void key_gradients(const AttentionShape& shape, const BackwardInputs<S>& inputs,
 
 }  // namespace
 
-template <class S, class G>
-void attention_backward_ref(const AttentionShape& shape, const AttentionInputs<S>& inputs,
-                            const HeadMatrix<const S>& d_o, const HeadMatrix<const S>& o,
-                            const Accumulation<S>* lse, const HeadMatrix<S>& dq,
-                            const HeadMatrix<G>& dk, const HeadMatrix<G>& dv,
-                            Accumulation<S>* workspace) {
-  const BackwardInputs<S> all{inputs, o, d_o, lse, workspace};
-  const Visibility visibility(inputs.seq_idx, inputs.k.extents.length, shape.causal);
-  compute_delta(shape, all, workspace);
-  query_gradients(shape, all, visibility, dq);
-  key_gradients(shape, all, visibility, dk, dv);
+template <class S>
+void AttentionBackward::reference(const Operands<Pointers<S>>& o) const {
+  const BackwardInputs<S> all{o.q, o.k, o.v, o.o, o.d_o, o.lse, o.workspace};
+  const Visibility visibility(o.seq_idx, o.k.extents.length, shape.causal);
+  compute_delta(shape, all, o.workspace);
+  query_gradients(shape, all, visibility, o.dq);
+  const auto keys = [&]<class G>(G) {
+    const auto typed = [](const HeadMatrix<void>& m) {
+      return HeadMatrix<G>{static_cast<G*>(m.data), m.extents, m.strides};
+    };
+    key_gradients(shape, all, visibility, typed(o.dk), typed(o.dv));
+  };
+  wide ? keys(Accumulation<S>{}) : keys(S{});
 }
 
-#define STOWAGE_INSTANTIATE(S, G)                                                   \
-  template void attention_backward_ref(                                             \
-      const AttentionShape&, const AttentionInputs<S>&, const HeadMatrix<const S>&, \
-      const HeadMatrix<const S>&, const Accumulation<S>*, const HeadMatrix<S>&,     \
-      const HeadMatrix<G>&, const HeadMatrix<G>&, Accumulation<S>*);
-STOWAGE_INSTANTIATE(double, double)
-STOWAGE_INSTANTIATE(float, float)
-STOWAGE_INSTANTIATE(Bf16, Bf16)
-STOWAGE_INSTANTIATE(Bf16, float)
-#undef STOWAGE_INSTANTIATE
+STOWAGE_REFERENCES(AttentionBackward)
 
 }  // namespace stowage::kernels

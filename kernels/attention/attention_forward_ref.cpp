@@ -13,7 +13,6 @@ using detail::kQueryTile;
 using detail::TokenRange;
 using detail::Visibility;
 using execution::Accumulation;
-using execution::Bf16;
 
 namespace {
 
@@ -82,38 +81,31 @@ class QueryTile {
 }  // namespace
 
 template <class S>
-void attention_forward_ref(const AttentionShape& shape, const AttentionInputs<S>& inputs,
-                           const HeadMatrix<S>& o, execution::Accumulation<S>* lse) {
+void AttentionForward::reference(const Operands<Pointers<S>>& o) const {
   using A = Accumulation<S>;
-  const HeadExtents& extents = inputs.q.extents;
-  const std::int64_t n = inputs.k.extents.length, group = shape.heads / shape.kv_heads;
+  const HeadExtents& extents = o.q.extents;
+  const std::int64_t n = o.k.extents.length, group = shape.heads / shape.kv_heads;
   const detail::QueryGrid grid(detail::query_range(shape, extents.length), n);
   const std::int64_t tiles = grid.tiles();
-  const Visibility visibility(inputs.seq_idx, n, shape.causal);
+  const Visibility visibility(o.seq_idx, n, shape.causal);
   execution::host_for_each(extents.sequences * shape.heads * tiles, [&](std::int64_t index) {
     const std::int64_t sequence = index / (shape.heads * tiles);
     const std::int64_t head = index / tiles % shape.heads;
-    const TokenRange queries = grid.queries(index % tiles);
-    const std::int64_t first = queries.begin - shape.first_query;  // of the call's rows
-    const TokenRange rows{first, first + queries.size()};
+    const TokenRange range = grid.queries(index % tiles);
+    const std::int64_t first = range.begin - shape.first_query;  // of the call's rows
+    const TokenRange rows{first, first + range.size()};
     QueryTile<A> tile(shape.head_dim);
-    tile.load(detail::head_block(inputs.q, sequence, rows, head), queries, shape.scale);
+    tile.load(detail::head_block(o.q, sequence, rows, head), range, shape.scale);
     const TokenRange seen = visibility.keys(grid.whole(index % tiles));
     detail::for_each_tile(seen, kKeyTile, [&](TokenRange keys) {
-      tile.attend(detail::head_block(inputs.k, sequence, keys, head / group),
-                  detail::head_block(inputs.v, sequence, keys, head / group), keys, visibility);
+      tile.attend(detail::head_block(o.k, sequence, keys, head / group),
+                  detail::head_block(o.v, sequence, keys, head / group), keys, visibility);
     });
-    tile.store(detail::head_block(o, sequence, rows, head),
-               lse + head * extents.tokens() + sequence * extents.length + first);
+    tile.store(detail::head_block(o.o, sequence, rows, head),
+               o.lse + head * extents.tokens() + sequence * extents.length + first);
   });
 }
 
-#define STOWAGE_INSTANTIATE(S)                                                          \
-  template void attention_forward_ref(const AttentionShape&, const AttentionInputs<S>&, \
-                                      const HeadMatrix<S>&, Accumulation<S>*);
-STOWAGE_INSTANTIATE(double)
-STOWAGE_INSTANTIATE(float)
-STOWAGE_INSTANTIATE(Bf16)
-#undef STOWAGE_INSTANTIATE
+STOWAGE_REFERENCES(AttentionForward)
 
 }  // namespace stowage::kernels

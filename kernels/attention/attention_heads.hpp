@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "kernels/matrix.hpp"
+#include "kernels/operator.hpp"
 
 namespace stowage::kernels {
 
@@ -68,5 +68,65 @@ struct HeadMatrix {
     return {data, extents, strides};
   }
 };
+
+/// Operands that are heads inside a tensor, read or written in place: element p of head h of token t
+/// lies `first + t * strides.row + h * strides.head + p` elements from the tensor's first, and of
+/// sequence b of equal ones, t counted in it, `b * strides.batch` more.
+template <class T>
+struct HeadsOf {
+  T whole = {};
+  std::int64_t first = 0;
+  HeadStrides strides = {};
+};
+
+/// Heads side by side in columns of a matrix (rows, width) from `first` on.
+template <class T>
+HeadsOf<T> heads_in_columns(T whole, std::int64_t first, std::int64_t width,
+                            std::int64_t head_dim) {
+  return {whole, first, {width, head_dim, 0}};
+}
+
+namespace detail {
+
+template <class T, class Element>
+struct HeadsOperand {
+  using Type = HeadsOf<T>;
+};
+template <class Element>
+struct HeadsOperand<Visits, Element> {
+  using Type = Visits;
+};
+template <class S, class Element>
+struct HeadsOperand<Pointers<S>, Element> {
+  using Type = HeadMatrix<typename ElementOf<S, Element>::Type>;
+};
+
+}  // namespace detail
+
+template <class T, class Element>
+using HeadsOfType = typename detail::HeadsOperand<T, Element>::Type;
+template <class T>
+using InHeads = HeadsOfType<T, const Storage>;
+template <class T>
+using OutHeads = HeadsOfType<T, Storage>;
+
+/// The shape of their spec.
+inline std::vector<std::int64_t> shape_of(const HeadExtents& e) {
+  return {e.sequences, e.length, e.heads, e.head_dim};
+}
+inline HeadExtents extents_of(const Spec& spec) {
+  return {spec.shape[0], spec.shape[1], spec.shape[2], spec.shape[3]};
+}
+
+void check(const Operands& operands, const Spec& spec, const HeadsOf<execution::View>& heads);
+
+inline HeadsOf<UseIndex> add_use(std::vector<execution::Use>& uses, const Spec& spec,
+                                 const HeadsOf<execution::Tensor>& heads) {
+  return {add_use(uses, spec, heads.whole), heads.first, heads.strides};
+}
+inline HeadsOf<execution::View> view_of(const HeadsOf<UseIndex>& heads,
+                                        std::span<const execution::View> views) {
+  return {view_of(heads.whole, views), heads.first, heads.strides};
+}
 
 }  // namespace stowage::kernels

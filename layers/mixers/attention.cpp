@@ -231,9 +231,7 @@ class Attention final : public Mixer {
     const std::vector<Tensor> queries = this->queries(recorder, "q", kept.queries);
     const Tensor kv = kept.all_keys;
     const Tensor workspace = recorder.workspace(
-        "forward_workspace",
-        kernels::attention_forward_workspace_bytes(shape, recorder.batch().sequence_tokens,
-                                                   documents(recorder), recorder.storage()));
+        "forward_workspace", op<kernels::AttentionForward>(recorder, shape, {}).workspace_bytes());
     std::vector<Tensor> outs;
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const Part& part = parts[i];
@@ -241,16 +239,15 @@ class Attention final : public Mixer {
                          ? recorder.scratch("heads_out" + part.name,
                                             {part.count, shape.heads * shape.head_dim})
                          : kept.out);
-      recorder.compute(
-          "core" + part.name,
-          kernels::attention_forward_cost(shape, part.count, pairs(recorder), recorder.storage()),
-          {read(queries[i]), read(kv), read(recorder.batch().cu_seqlens),
-           read(recorder.batch().sequence_seq_idx), write(outs[i]), write(kept.lse[i]),
-           write(workspace)},
-          [shape = at(shape, part)](execution::Queue& q, Views v) {
-            kernels::attention_forward(q, shape, query(shape, v[0]), key(shape, v[1]),
-                                       value(shape, v[1]), v[2], v[3], v[4], v[5], v[6]);
-          });
+      recorder.compute("core" + part.name, op<kernels::AttentionForward>(recorder, shape, part),
+                       {.q = first_heads(recorder, queries[i]),
+                        .k = key(recorder, shape, kv),
+                        .v = value(recorder, shape, kv),
+                        .cu_seqlens = recorder.batch().cu_seqlens,
+                        .seq_idx = recorder.batch().sequence_seq_idx,
+                        .o = first_heads(recorder, outs[i]),
+                        .lse = kept.lse[i],
+                        .workspace = workspace});
     }
     if (by_heads_) exchange_.to_rows(recorder, "core_out", outs[0], out_blocks(), kept.out);
     if (zigzag_) zigzag_chunks_.to_rows(recorder, "core_out", {outs[0], outs[1]}, kept.out);
@@ -336,39 +333,38 @@ class Attention final : public Mixer {
   void part_backward(Recorder& recorder, const kernels::AttentionShape& shape, Tensor lse,
                      std::size_t index, const PartGradients& of) const {
     const Part part = parts(recorder)[index];
-    const Tensor workspace = recorder.workspace(
-        "workspace" + part.name,
-        kernels::attention_backward_workspace_bytes(shape, recorder.batch().sequence_tokens,
-                                                    documents(recorder), recorder.storage()));
-    std::vector<Use> uses = {read(of.dout),
-                             read(of.queries),
-                             read(of.kv),
-                             read(of.out),
-                             read(lse),
-                             read(recorder.batch().cu_seqlens),
-                             read(recorder.batch().sequence_seq_idx),
-                             write(workspace),
-                             write(of.dq)};
-    if (of.dkv) uses.push_back(write(of.dkv));
-    recorder.compute(
-        "core_backward" + part.name,
-        kernels::attention_backward_cost(shape, part.count, pairs(recorder), recorder.storage()),
-        std::move(uses), [shape = at(shape, part)](execution::Queue& q, Views v) {
-          kernels::attention_backward(
-              q, shape,
-              kernels::AttentionBackwardOperands<Columns>{.d_o = kernels::all_columns(v[0]),
-                                                          .q = query(shape, v[1]),
-                                                          .k = key(shape, v[2]),
-                                                          .v = value(shape, v[2]),
-                                                          .o = kernels::all_columns(v[3]),
-                                                          .lse = v[4],
-                                                          .cu_seqlens = v[5],
-                                                          .seq_idx = v[6],
-                                                          .dq = query(shape, v[8]),
-                                                          .dk = key(shape, v.back()),
-                                                          .dv = value(shape, v.back()),
-                                                          .workspace = v[7]});
-        });
+    auto backward = op<kernels::AttentionBackward>(recorder, shape, part);
+    backward.wide = static_cast<bool>(of.dkv);
+    const Tensor workspace =
+        recorder.workspace("workspace" + part.name, backward.workspace_bytes());
+    const Tensor dkv = of.dkv ? of.dkv : of.dq;
+    recorder.compute("core_backward" + part.name, backward,
+                     {.d_o = first_heads(recorder, of.dout),
+                      .q = first_heads(recorder, of.queries),
+                      .k = key(recorder, shape, of.kv),
+                      .v = value(recorder, shape, of.kv),
+                      .o = first_heads(recorder, of.out),
+                      .lse = lse,
+                      .cu_seqlens = recorder.batch().cu_seqlens,
+                      .seq_idx = recorder.batch().sequence_seq_idx,
+                      .workspace = workspace,
+                      .dq = first_heads(recorder, of.dq),
+                      .dk = key(recorder, shape, dkv),
+                      .dv = value(recorder, shape, dkv)});
+  }
+
+  /// AttentionForward or AttentionBackward of some queries.
+  template <class Op>
+  Op op(Recorder& recorder, const kernels::AttentionShape& shape, const Part& part) const {
+    Op op{};
+    op.shape = shape;
+    op.shape.first_query = part.first;
+    op.tokens = recorder.batch().sequence_tokens;
+    op.queries = part.count;
+    op.documents = documents(recorder);
+    op.storage = recorder.storage();
+    op.scores = pairs(recorder);
+    return op;
   }
 
   /// The heads of this rank.
@@ -396,10 +392,6 @@ class Attention final : public Mixer {
       shape.heads /= context_.size();
       shape.kv_heads /= context_.size() / kv_copies();
     }
-    return shape;
-  }
-  static kernels::AttentionShape at(kernels::AttentionShape shape, const Part& part) {
-    shape.first_query = part.first;
     return shape;
   }
   /// Whether the gradients of queries come to this rank apart from those of keys.
@@ -442,11 +434,24 @@ class Attention final : public Mixer {
     const std::int64_t count = 2 * s.kv_heads * s.head_dim;
     return {qkv, qkv.extent(1) - count, count};
   }
-  static Columns key(const kernels::AttentionShape& s, const execution::View& qkv) {
-    return {qkv, qkv.extent(1) - 2 * s.kv_heads * s.head_dim, s.kv_heads * s.head_dim};
+  /// The first heads of rows, and those of the keys and values that rows end with.
+  kernels::HeadsOf<Tensor> first_heads(const Recorder& recorder, Tensor rows) const {
+    return heads_from(recorder, rows, 0);
   }
-  static Columns value(const kernels::AttentionShape& s, const execution::View& qkv) {
-    return {qkv, qkv.extent(1) - s.kv_heads * s.head_dim, s.kv_heads * s.head_dim};
+  kernels::HeadsOf<Tensor> key(const Recorder& recorder, const kernels::AttentionShape& s,
+                               Tensor rows) const {
+    return heads_from(recorder, rows, -2 * s.kv_heads * s.head_dim);
+  }
+  kernels::HeadsOf<Tensor> value(const Recorder& recorder, const kernels::AttentionShape& s,
+                                 Tensor rows) const {
+    return heads_from(recorder, rows, -s.kv_heads * s.head_dim);
+  }
+  /// @param first column; below 0: from the end
+  kernels::HeadsOf<Tensor> heads_from(const Recorder& recorder, Tensor rows,
+                                      std::int64_t first) const {
+    const std::int64_t width = recorder.buffer(rows).shape.back();
+    return kernels::heads_in_columns(rows, first < 0 ? width + first : first, width,
+                                     shape_.head_dim);
   }
 
   void rotate(Recorder& recorder, Tensor from, Tensor to, const Section& section,
