@@ -18,7 +18,7 @@ struct ModuleName {
   bool covers(const std::string& module) const;
 };
 
-/// What a user asks of the planner: the keys of [offload] and [recompute] (docs/deck.md).
+/// What a user asks of the planner: the keys of [offload] and [recompute] (docs/reference/deck.md).
 struct Policy {
   enum class Kind : unsigned char { none, manual, automatic };
 

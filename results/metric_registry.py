@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the registry of files of metrics as C++, or as the page docs/metrics.md:
+"""Prints the registry of files of metrics as C++, or as the page docs/reference/metrics.md:
 metric_registry.py cpp|page FILE..."""
 
 import json

@@ -68,7 +68,8 @@ check_format() {
     esac
   done
   [ "${#formatted[@]}" -eq 0 ] || clang-format --dry-run --Werror "${formatted[@]}"
-  python3 ctest/lint/lint.py include_direction file_length line_length prose readme notes paths
+  python3 ctest/lint/lint.py include_direction file_length line_length prose links readme notes \
+    paths
 }
 
 # build_tests: the fast tests of the touched folders, the programs of changed tests, and, for

@@ -19,7 +19,7 @@ cat <<'END'
 # Predicted layouts
 
 What `scripts/predict_layouts.sh` prints: the quickest layouts that `stowage_plan DECK --ranks N`
-finds ([how](../../docs/layouts.md)), for a batch of two sequences of 8192 tokens a GPU. They
+finds ([how](../../docs/guides/layouts.md)), for a batch of two sequences of 8192 tokens a GPU. They
 rest on
 
 - rates of one H200 that were measured (`inputs/machines/h200.toml`);
@@ -27,7 +27,7 @@ rest on
   and half of that beyond 32 hosts, 8 us a message there. Only the first was measured, on two
   GPUs; four had 220, as long as all fetched from the same one first;
 - tokens that choose experts evenly. Predictions were checked against runs on one, two and four
-  GPUs ([how good they are](../../docs/layouts.md)), on no more.
+  GPUs ([how good they are](../../docs/guides/layouts.md)), on no more.
 END
 printf '\nBy %s.\n' "$("$bin/stowage_plan" --version)"
 for name in hybrid-moe-2b nemotron-nano-30b; do

@@ -283,7 +283,7 @@ NOT_PREDICTED = {
     "h100x4": {
         # As with four H200.
         "data_moe_2b.h5": ("e4_zero",),
-        # Passes of tensor ranks in a pipeline take longer than predicted (docs/layouts.md).
+        # Passes of tensor ranks in a pipeline take longer than predicted (docs/guides/layouts.md).
         "pairs_dense_1b.h5": ("t2_p2_v2",), "pairs_moe_2b.h5": ("t2_p2_v4",),
     },
     "h200x4": {

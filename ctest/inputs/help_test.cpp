@@ -32,10 +32,10 @@ TEST(help, of_a_key_and_a_section) {
 
 // The page of the user's guide is what the registry says.
 TEST(help, page_is_up_to_date) {
-  if (!std::filesystem::exists(STOWAGE_DECK_PAGE)) GTEST_SKIP() << "no docs/deck.md in this tree";
+  if (!std::filesystem::exists(STOWAGE_DECK_PAGE)) GTEST_SKIP() << "no page of decks in this tree";
   std::ifstream file(STOWAGE_DECK_PAGE);
   const std::string page{std::istreambuf_iterator<char>(file), {}};
-  EXPECT_EQ(page, reference_page()) << "run: stowage_deck_reference > docs/deck.md";
+  EXPECT_EQ(page, reference_page()) << "run: stowage_deck_reference > docs/reference/deck.md";
 }
 
 }  // namespace

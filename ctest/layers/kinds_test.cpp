@@ -83,7 +83,7 @@ TEST(kinds, no_state_goes_from_one_document_to_the_next) {
   }
 }
 
-/// The table of docs/memory.md; names with the same text share a line.
+/// The table of docs/guides/memory.md; names with the same text share a line.
 std::string page_of_modules() {
   std::string page, names;
   const std::vector<inputs::Module> all = inputs::saved_modules();
@@ -104,7 +104,7 @@ std::string page_of_modules() {
 }
 
 TEST(kinds, the_page_of_module_names_has_them_all) {
-  std::ifstream file(STOWAGE_SOURCE "/docs/memory.md");
+  std::ifstream file(STOWAGE_SOURCE "/docs/guides/memory.md");
   const std::string page{std::istreambuf_iterator<char>(file), {}};
   EXPECT_NE(page.find("| --- | --- | --- |\n" + page_of_modules()), std::string::npos)
       << page_of_modules();

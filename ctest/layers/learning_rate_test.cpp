@@ -45,7 +45,8 @@ TEST(learning_rate, what_has_no_length_ends_where_it_begins) {
   EXPECT_DOUBLE_EQ(s.at(9), 1);
 }
 
-// Steps are counted from 0 here: the last of d steps is 1 / d above the least rate (docs/deck.md).
+// Steps are counted from 0 here: the last of d steps is 1 / d above the least rate
+// (docs/reference/deck.md).
 TEST(learning_rate, the_last_step_of_a_decay_is_just_above_the_least_rate) {
   LearningRate s{.shape = LearningRate::Shape::wsd,
                  .lr = 2,

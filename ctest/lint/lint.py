@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 
+import links as within
 import prose as pages
 
 # The levels of the design: a folder includes only lower levels, and no other folder of its level.
@@ -264,9 +265,16 @@ def prose_of(path):
         yield path, number, what
 
 
+def links(root):
+    """Links between pages, and from pages to files of the tree, lead somewhere."""
+    for path in files(root, {".md"}):
+        for number, what in within.defects_of(path):
+            yield path, number, what
+
+
 RULES = {rule.__name__: rule for rule in
          (include_direction, file_length, line_length, formatting, shell, readme, notes, paths,
-          gpu_tests, prose)}
+          gpu_tests, prose, links)}
 
 
 def main():

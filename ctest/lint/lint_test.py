@@ -154,9 +154,19 @@ stowage_test(NAME a.${other} SOURCES z.cpp LIBS gpu LABELS unit)
             "3 numbers in a sentence, 2 at most, more are a table: 3, 4.5, 1,024"])
 
     def test_prose_of_pages_that_programs_write(self):
-        self.write("docs/deck.md", "1, 2, 3\n")
+        self.write("docs/reference/deck.md", "1, 2, 3\n")
         self.write("results/predicted/README.md", "1, 2, 3\n")
         self.assertEqual(self.defects("prose"), [])
+
+    def test_links(self):
+        self.write("docs/b.md", "# Of `x`, and [y](a.md)\n\n```\n# No heading\n```\n")
+        self.write("docs/a.md", "[b](b.md#of-x-and-y) [root](..) [web](https://x.y/z) `[c](c)`\n"
+                   "```\n[c](c.md)\n```\n")
+        self.assertEqual(self.defects("links"), [])
+        self.write("docs/a.md", "![c](c.svg) [b](b.md#no-heading)\n")
+        self.assertEqual(self.defects("links"), [
+            "links to c.svg, which is not there",
+            "links to b.md#no-heading, a heading that is not there"])
 
 
 if __name__ == "__main__":

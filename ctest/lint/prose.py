@@ -7,7 +7,7 @@ MAX_WORDS = 80  # of a paragraph or a list item
 MAX_NUMBERS = 2  # of a sentence; more of them make a table
 
 # Programs write these pages whole; parts of others lie between the markers of table.py.
-WRITTEN_BY_PROGRAMS = re.compile(r"docs/(deck|metrics)\.md|results/predicted/.*")
+WRITTEN_BY_PROGRAMS = re.compile(r"docs/reference/(deck|metrics|programs)\.md|results/predicted/.*")
 GENERATED = (re.compile(r"<!-- made by "), re.compile(r"<!-- end of what "))
 
 FENCE = re.compile(r"\s*(```|~~~)")

@@ -39,7 +39,7 @@ class Metrics(unittest.TestCase):
             self.assertIn(word, ran.stderr)
 
     def test_page_is_that_of_the_file(self):
-        page = RESULTS.parent / "docs" / "metrics.md"
+        page = RESULTS.parent / "docs" / "reference" / "metrics.md"
         self.assertEqual(page.read_text(encoding="utf-8"),
                          printed("page", RESULTS / "metrics.toml").stdout)
 

@@ -494,7 +494,7 @@ class Installed(PageTest):
                 shutil.copy(TOOLS / name, tools)
         for name in ("schema.md", "metrics.toml"):
             shutil.copy(source / name, self.folder)
-        shutil.copy(source.parent / "docs" / "deck.md", self.folder)
+        shutil.copy(source.parent / "docs" / "reference" / "deck.md", self.folder)
         ceilings = self.copy("ceilings.h5")
         for words in (["compare.py", ceilings, ceilings], ["plot.py", ceilings],
                       ["report.py", self.folder / "page.html", ceilings], ["table.py", ceilings],

@@ -105,8 +105,8 @@ class Dev(Tree):
         files = ("kernels/norm.cpp kernels/norm.hpp kernels/gpu.cu kernels/gone.cpp "
                  "ctest/kernels/norm_test.cpp")
         said = self.bash("scripts/dev.sh", "--mutate", "2", FILES=files, ROOMS="kernels")
-        lint = ("ctest/lint/lint.py include_direction file_length line_length prose readme notes "
-                "paths")
+        lint = ("ctest/lint/lint.py include_direction file_length line_length prose links "
+                "readme notes paths")
         self.assertEqual(self.calls, [
             "python3 ctest/lint/includes.py files --changed HEAD",
             "python3 ctest/lint/includes.py rooms --changed HEAD",

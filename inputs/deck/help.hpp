@@ -14,7 +14,7 @@ std::string help_keys();
 /// nearest key if there is no such.
 std::string help_key(std::string_view key);
 
-/// The page docs/deck.md, in Markdown.
+/// The page docs/reference/deck.md, in Markdown.
 std::string reference_page();
 
 /// "an integer in [1, inf)", "one of "fp32", "bf16"": what a key accepts.

@@ -1,4 +1,4 @@
-// Prints docs/deck.md.
+// Prints docs/reference/deck.md.
 #include <fmt/core.h>
 
 #include "inputs/deck/help.hpp"

@@ -51,7 +51,7 @@ inline constexpr double kMostTokens = 0x1p40;
 inline constexpr double kMostBytes = 0x1p52;
 
 /// One parameter: the row that makes the TOML key, the override, the help, the page of
-/// docs/deck.md and the HDF5 attribute.
+/// docs/reference/deck.md and the HDF5 attribute.
 struct Parameter {
   /// "section.name".
   std::string_view key = {};

@@ -15,7 +15,8 @@
 namespace stowage::run {
 
 /// All values of one training step in an HDF5 file, so that another program can check them:
-/// inputs of all ranks, parameters, gradients and updated parameters. docs/dump.md has the layout.
+/// inputs of all ranks, parameters, gradients and updated parameters. docs/reference/dump.md has
+/// the layout.
 class Dump {
  public:
   /// @param world outlives this  @param step counted from 1; 0: no dump  @param path where rank 0

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Times layers of an MLP whose columns are shared by ranks, forward and backward: the peer of
-`parallel.tensor` on a deck of letters `-` (docs/tensor.md says how the two are compared).
+`parallel.tensor` on a deck of letters `-` (docs/guides/tensor.md says how the two are compared).
 
     torchrun --nproc-per-node 2 results/tools/peers/tensor_torch.py --out FILE
 

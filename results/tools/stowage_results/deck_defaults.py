@@ -6,7 +6,7 @@ import pathlib
 import re
 
 FOLDERS = pathlib.Path(__file__).resolve().parents  # package, tools, install, source
-REFERENCES = (FOLDERS[3] / "docs" / "deck.md", FOLDERS[2] / "deck.md")
+REFERENCES = (FOLDERS[3] / "docs" / "reference" / "deck.md", FOLDERS[2] / "deck.md")
 ROW = re.compile(r"^\| `(\w+)` \| `(.*?)` \| ", re.MULTILINE)
 
 

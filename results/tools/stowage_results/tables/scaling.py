@@ -99,7 +99,7 @@ def busy_s(point, rank):
 
 
 def formula_bubble_s(point, times):
-    """What ranks of equal stages wait in the schedule: docs/pipeline.md."""
+    """What ranks of equal stages wait in the schedule: docs/guides/pipeline.md."""
     forward, backward, weights = times
     others = int(point["pipeline"]) - 1
     if point["schedule"] == "zero_bubble":

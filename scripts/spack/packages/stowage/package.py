@@ -1,4 +1,4 @@
-"""Spack's recipe for Stowage, of the clone that it lies in: docs/scaling.md says how to use it."""
+"""Spack's recipe for Stowage, of the clone that it lies in: docs/start/install.md."""
 
 from spack.package import *
 
