@@ -4,7 +4,7 @@
 #   scripts/golden.sh
 #
 # Builds the programs, then runs the tests `golden` with STOWAGE_WRITE_GOLDEN=1. Look at
-# `git diff ctest/golden` before the commit.
+# `git diff ctest/golden docs` before the commit.
 #
 # Environment: STOWAGE_PRESET (host).
 set -euo pipefail
@@ -24,4 +24,4 @@ say "build"
 build "$preset" stowage_programs test_golden_programs
 say "write"
 STOWAGE_WRITE_GOLDEN=1 ctest --preset "$preset" --parallel "$(nproc)" -R '^golden\.'
-git status --short ctest/golden
+git status --short ctest/golden docs

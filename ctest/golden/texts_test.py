@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""What users read and files hold, as the texts of this folder say: help, decks, the schema.
+"""What users read and files hold, as the texts of this folder and of docs/ say: help, decks, the
+schema, plans.
 
 Usage: texts_test.py CASE --bin FOLDER --source FOLDER. STOWAGE_WRITE_GOLDEN=1 writes the texts
 anew (scripts/golden.sh).
@@ -19,6 +20,16 @@ PROGRAMS = ("stowage_bench_comm", "stowage_bench_offload", "stowage_bench_scalin
             "stowage_convert", "stowage_convert export", "stowage_convert import", "stowage_data",
             "stowage_data check", "stowage_data documents", "stowage_data prepare",
             "stowage_data stats", "stowage_plan", "stowage_train")
+
+PAGE = """# Programs
+
+What `--help` prints of each program, but for the keys of a deck, which are in [deck.md](deck.md).
+`scripts/golden.sh` writes this page; do not edit it. `stowage_bench_kernels` and `stowage_ceilings`
+are built with CUDA alone: [drivers/](../../drivers/README.md) says what they do.
+
+Programs that take a deck take overrides `section.key=value` behind it. They end with one of these
+[exit codes](exit_codes.md).
+"""
 
 
 class Texts:
@@ -42,7 +53,7 @@ def is_kept(name, text):
         kept.write_text(text, encoding="utf-8")
         return
     then = kept.read_text(encoding="utf-8")
-    differs = list(difflib.unified_diff(then.splitlines(), text.splitlines(), name,
+    differs = list(difflib.unified_diff(then.splitlines(), text.splitlines(), str(name),
                                         "this build", lineterm="", n=1))
     assert not differs, "\n".join(differs)
 
@@ -60,6 +71,28 @@ def once_each(texts):
 def help_is_kept(t):
     is_kept("help.txt", once_each({program: t.run(*program.split(), "--help")
                                    for program in PROGRAMS}))
+
+
+def options_of(text):
+    """What `--help` says but for the keys of a deck, which have a page of their own."""
+    return text.split("\n\n\nKeys of a deck")[0].strip()
+
+
+@case
+def the_page_of_programs_is_kept(t):
+    page = PAGE + "".join(f"\n## {program}\n\n```\n{options_of(t.run(*program.split(), '--help'))}"
+                          "\n```\n" for program in PROGRAMS)
+    is_kept(t.source / "docs" / "reference" / "programs.md", page)
+
+
+@case
+def plans_that_the_guide_draws_are_kept(t):
+    text, deck = "", "inputs/hybrid-dense-1b.toml"
+    for words in ("", " offload.policy=auto offload.device_budget_bytes=26GiB"):
+        printed = t.run("stowage_plan", t.source / deck, "--machine", "h200", *words.split())
+        lines = [line.rstrip() for line in printed.splitlines()]
+        text += "\n".join([f"$ stowage_plan {deck} --machine h200{words}", *lines, ""])
+    is_kept(t.source / "docs" / "figures" / "plans.txt", text)
 
 
 @case
