@@ -316,12 +316,15 @@ def what_cannot_run_is_told(site):
 
 @case(ranks=2)
 def what_the_page_says_works(site):
-    """The commands of docs/tutorials/on_slurm.md that need no GPU, but for paths and less work."""
-    with open(os.path.join(site.source, "docs/tutorials/on_slurm.md"), encoding="utf-8") as file:
-        page = file.read().replace("\\\n", " ")
-    links, = re.findall(r"^ +(mpirun -np 2 stowage_bench_comm .*?)(?: #.*)?$", page, re.M)
-    plan, = re.findall(r"^ +(stowage_plan .*)$", page, re.M)
-    job, = re.findall(r"^ +STOWAGE_BIN=\S+ (sbatch .* inputs/quickstart.toml .*)$", page, re.M)
+    """Commands of the tutorials of a site that need no GPU, but for paths and with less work."""
+    page = ""
+    for name in ("benchmark_your_machine", "on_slurm"):
+        path = os.path.join(site.source, f"docs/tutorials/{name}.md")
+        with open(path, encoding="utf-8") as file:
+            page += file.read().replace("\\\n", " ")
+    links, = re.findall(r"^(mpirun -np 2 stowage_bench_comm .*?)(?: #.*)?$", page, re.M)
+    plan, = re.findall(r"^(stowage_plan .*)$", page, re.M)
+    job, = re.findall(r"^STOWAGE_BIN=\S+ (sbatch .* inputs/quickstart.toml .*)$", page, re.M)
 
     def words(command, *changes):
         for before, after in changes:
