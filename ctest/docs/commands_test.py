@@ -20,8 +20,8 @@ ELSEWHERE = {"build": "builds", "gpu": "needs GPUs", "install": "changes the mac
 BLOCK = re.compile(r"^( *)```(.*)\n((?:.*\n)*?)\1```$", re.M)
 COMMAND = re.compile(r"^\s*(mpirun|sbatch|cmake|ctest|pip|apt-get|python3|stowage_\w+|[\w./]+\.sh"
                      r"|build/host/bin/\w+|[\w./]+\.py)( |$)")
-# Of the quick start's deck, and of those that continue it, unless the command says otherwise.
-SMALL = {"run.steps": "4", "train.seq_length": "32", "train.micro_batch_size": "1",
+# Of the quick start's deck and its copy, unless the command says otherwise.
+SMALL = {"train.seq_length": "64", "train.micro_batch_size": "1",
          "train.global_batch_size": "4", "eval.interval": "2", "eval.steps": "1",
          "optim.warmup_steps": "1", "validate.val_loss_below": "100",
          "validate.val_loss_falling": "false", "validate.finite_differences": "off",
@@ -32,6 +32,7 @@ if [[ " $*" =~ [\ /](quickstart|first)\.toml ]]; then
   for pair in {small}; do
     [[ " $* " == *" ${{pair%%=*}}="* ]] || arguments+=("$pair")
   done
+  [[ $0 != *_train ]] || arguments+=(run.steps=4 train.seq_length=64)
 fi
 if [[ " $* " == *" --longest "* || " $* " == *" --ranks "* ]]; then  # searches: of four layers
   arguments+=("model.pattern=M*-E")
@@ -61,6 +62,9 @@ def defects(page, source):
             yield f"line {line}: is not in {words[1]}"
         elif not words and COMMAND.match(text):
             yield f"line {line}: a command in a block that does not begin with ```sh"
+    for line in BLOCK.sub("", page).splitlines():
+        if line.startswith("    ") and COMMAND.match(line):
+            yield f"{line.strip()}: a command in no block that begins with ```sh"
 
 
 def script(page):
