@@ -27,6 +27,7 @@ sys.path.insert(0, str(TOOLS))
 from stowage_results.tables import beside_one  # noqa: E402
 from stowage_results.tables import cells  # noqa: E402
 from stowage_results.tables import headline  # noqa: E402
+from stowage_results.tables import machine  # noqa: E402
 from stowage_results.plots import page_plots  # noqa: E402
 from stowage_results.tables import peer_times  # noqa: E402
 from stowage_results.plots import plot  # noqa: E402
@@ -223,6 +224,27 @@ class Machines(PageTest):
         kernels, names = self.both("conv1d.h5")
         found = headline.operators(kernels, [])
         self.assertEqual({cells.name_of(one.result) for one in found}, set(names))
+
+    def test_each_gpu_has_its_column_in_the_table_of_machines(self):
+        results, _ = self.both("train_dense_124m.h5")
+        of = {line.split(" | ")[0]: line for line in machine.machine(results)}
+        self.assertIn("| NVIDIA H100 | NVIDIA H200 |", of["| "])
+        self.assertEqual(of["| driver"].count("CUDA 13.0"), 2)
+
+    def test_of_several_values_the_most_frequent_comes_first(self):
+        def told(name, driver, commit):
+            def edit(file):
+                ranks = file["provenance/system/ranks"]
+                rows = ranks[()]
+                rows["gpu_driver"] = driver
+                ranks[...] = rows
+                file.attrs.modify("git_describe", commit)
+            return self.edited("train_dense_124m.h5", name, edit)
+        results = [told("a.h5", b"2|", b"bb"), told("b.h5", b"1", b"aa"), told("c.h5", b"1", b"aa")]
+        cells.tell_apart(results)
+        lines = machine.machine(results)
+        self.assertIn("| driver | 1, 2\\| |", lines)
+        self.assertIn("| commit (sets) | `aa` (2), `bb` (1) |", lines)
 
 
 class Runs(PageTest):

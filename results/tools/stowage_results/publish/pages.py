@@ -27,17 +27,18 @@ def raised(lines):
     return "\n".join([lines[0][1:], "", BEGIN, *rest]).rstrip() + "\n"
 
 
-def front(short, chapters, figures):
-    """What stands in README.md: the short tables, plots, and where the long tables are."""
+def front(short, machine, chapters, figures):
+    """What stands in README.md: the short tables, plots, the machine, and where the long tables
+    are."""
     lines = short + [part for figure in figures
                      for part in (f"![{figure.title}]({figure.name})", "")]
-    return "\n".join(lines + ["## All tables", ""]
+    return "\n".join(lines + machine + ["## All tables", ""]
                      + [f"- [{chapter.title}]({chapter.name})" for chapter in chapters] + [""])
 
 
-def texts(page, short, chapters, figures):
+def texts(page, short, machine, chapters, figures):
     """{path: text} of README.md and the files of chapters beside it."""
-    made = {page: with_tables(page, front(short, chapters, figures))}
+    made = {page: with_tables(page, front(short, machine, chapters, figures))}
     for chapter in chapters:
         path = page.parent / chapter.name
         require_free(path, is_chapter)

@@ -28,6 +28,7 @@ from stowage_results.tables.cells import (GPU, NOT_OFFICIAL, caption, code, digi
 from stowage_results.tables.communication import communication
 from stowage_results.tables.headline import beside_scripts, headline
 from stowage_results.tables.kernel_tables import ABOUT, kernels
+from stowage_results.tables.machine import machine
 from stowage_results.tables.offload_tables import offload
 from stowage_results.check.official import mark_unofficial
 from stowage_results.result_files import Refused, Result, text
@@ -110,7 +111,7 @@ def tables(results):
     """All tables in one text."""
     prepare(results)
     timed = peer_times.read(results)
-    lines, kernels_seen = headline(results, timed), False
+    lines, kernels_seen = headline(results, timed) + machine(results), False
     for chapter in chapters(results, timed):
         if not chapter.name.startswith("kernels_"):
             lines += chapter.lines
@@ -141,7 +142,8 @@ def into(options, results):
     prepare(results)
     timed = peer_times.read(results)
     figures = page_plots.figures(results, timed)
-    made = pages.texts(options.into, headline(results, timed), chapters(results, timed), figures)
+    short = headline(results, timed)
+    made = pages.texts(options.into, short, machine(results), chapters(results, timed), figures)
     if options.short_into is not None:
         made[options.short_into] = pages.summary(options.short_into, options.into, results, timed,
                                                  figures)
