@@ -30,12 +30,12 @@ class Pair:
         self.efficiency = self.speed_up / point["ranks"]
 
     def words(self):
-        """Efficiency of a weak curve, speed-up of a strong one, with the interval."""
+        """Efficiency of a weak curve in %, speed-up of a strong one, with the interval."""
         if self.point["scale"] == "weak":
             ranks = self.point["ranks"]
             shown = interval([bound / ranks for bound in self.bounds], 100)
-            return f"{100 * self.efficiency:.1f} %", shown
-        return f"{self.speed_up:.2f}x", interval(self.bounds)
+            return f"{100 * self.efficiency:.1f}", shown
+        return f"{self.speed_up:.2f}", interval(self.bounds)
 
 
 def same_work(one, other):
@@ -103,14 +103,23 @@ def row(modes):
             f"{set_cell(result)}{beside}")
 
 
+SCALES = {  # what a table says, and in which unit
+    "weak": ("A batch that grows with the ranks: tokens/s of a rank / those of one GPU.", "%"),
+    "strong": ("The same batch: the time of one GPU / theirs.", "x")}
+
+
 def beside_one(results):
-    rows = [row(modes) for modes in pairs(results)]
-    if not rows:
-        return []
-    return ["Several GPUs beside one. With a batch that grows with the ranks: tokens/s of a rank / "
-            "those of one GPU; with the same batch (x): the time of one GPU / theirs. Intervals "
-            "hold with at least 95 %. Overlap: the part of the time of all communication, waiting "
-            "included, that has compute beside it; exposed: the rest, in ms of a step. The one "
-            "GPU is a point of the same set, or of the named one of the same run.", ""] + table(
-        (GPU, "deck", "ranks share", "tokens of a sequence", "sequences on one, on all", "op by op",
-         "95 %", "in a graph", "95 %", "overlap", "exposed ms", "set"), rows)
+    """A table for curves whose batch grows with the ranks, and one for those of one batch."""
+    lines = []
+    for scale, (words, unit) in SCALES.items():
+        rows = [row(modes) for modes in pairs(results)
+                if next(iter(modes.values())).point["scale"] == scale]
+        if rows:
+            lines += [words, ""] + table(
+                (GPU, "deck", "ranks share", "tokens of a sequence", "sequences on one, on all",
+                 f"op by op, {unit}", "95 %", f"in a graph, {unit}", "95 %", "overlap",
+                 "exposed ms", "set"), rows)
+    return lines and ["Several GPUs beside one. Intervals hold with at least 95 %. Overlap: the "
+                      "part of the time of all communication, waiting included, that has compute "
+                      "beside it; exposed: the rest, in ms of a step. The one GPU is a point of "
+                      "the same set, or of the named one of the same run.", "", *lines]
