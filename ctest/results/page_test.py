@@ -29,6 +29,7 @@ from stowage_results.tables import cells  # noqa: E402
 from stowage_results.tables import headline  # noqa: E402
 from stowage_results.tables import machine  # noqa: E402
 from stowage_results.plots import page_plots  # noqa: E402
+from stowage_results.plots.figures import pyplot  # noqa: E402
 from stowage_results.tables import peer_times  # noqa: E402
 from stowage_results.plots import plot  # noqa: E402
 from stowage_results.publish import report  # noqa: E402
@@ -206,6 +207,14 @@ class Machines(PageTest):
             self.assertTrue(all(line.startswith(f"| {gpu} | ") for line in short), short)
         labels = [label for label, _ in scaling_plots.curves(results)]
         self.assertEqual(len(set(labels)), len(labels))
+        axes = pyplot().figure().subplots()
+        scaling_plots.draw_rates(axes, results)
+        lines = axes.get_lines()
+        self.assertEqual(len(lines), 2 * len(labels))
+        for measured, whole in zip(lines[::2], lines[1::2]):
+            (first, *_, last), rates = measured.get_xdata(), measured.get_ydata()
+            self.assertEqual(whole.get_ydata()[-1], rates[0] * last / first)
+            self.assertLess(rates[-1], whole.get_ydata()[-1])
         for name, first in zip(names, ("H200 ", "H100 ")):
             self.assertTrue(any(label.startswith(f"{first}{name}, ") for label in labels), labels)
             self.assertTrue(any(plot.legend_of(one).startswith(first) for one in results))
@@ -524,6 +533,24 @@ class Installed(PageTest):
             ran = subprocess.run([sys.executable, tools / words[0], *words[1:]], text=True,
                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
             self.assertEqual(ran.returncode, 0, ran.stdout)
+
+    def test_verdicts_have_a_colour(self):
+        row = report.row_of("| `a` | VALID | INVALID | STOPPED | VALIDA |", "td")
+        for kind in ("right", "wrong", "stopped"):
+            self.assertEqual(row.count(f'<td class="{kind}">'), 1, row)
+
+    def test_a_title_is_no_formula(self):
+        named = self.edited("train_dense_124m.h5", "a.h5", lambda file: file["config"].attrs.modify(
+            "run.name", numpy.bytes_(r"$\no{")))
+        cells.tell_apart([named])
+        plot.draw([named], self.folder / "drawn.png")
+
+    def test_help_says_whole_sentences(self):
+        for path in sorted(TOOLS.glob("*.py")):
+            ran = subprocess.run([sys.executable, path, "--help"], text=True, check=True,
+                                 stdout=subprocess.PIPE)
+            said = next(part for part in ran.stdout.split("\n\n") if not part.startswith("usage"))
+            self.assertRegex(said, r"[.:]$", path.name)
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def schema_rows(path=SCHEMA_FILE):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("results", nargs="+", metavar="result.h5")
     parser.add_argument("--schema", type=pathlib.Path, default=SCHEMA_FILE)
     options = parser.parse_args()

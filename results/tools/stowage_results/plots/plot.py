@@ -1,6 +1,6 @@
 """Draws result sets: loss, step time and memory of runs; memory against time of offload sweeps;
-efficiency, parts of a step and memory of scaling curves; rates of copies, products and exchanges
-against their size; kernels beside their limits and peers.
+rates, efficiency, parts of a step and memory of scaling curves; rates of copies, products and
+exchanges against their size; kernels beside their limits and peers.
 
 Several files are drawn over each other. The image goes beside the first file, as PNG, unless --out
 names another (its suffix chooses the format: .png, .svg or .pdf).
@@ -16,10 +16,10 @@ import numpy as np
 
 from stowage_results.plots import rate_plots
 from stowage_results.plots import scaling_plots
-from stowage_results.tables.cells import label_of, tell_apart
+from stowage_results.tables.cells import gpu_name, label_of, tell_apart
 from stowage_results.plots.figures import pyplot, saved
 from stowage_results.outputs import made_by_tools, require_free
-from stowage_results.result_files import Result, largest_of_ranks, text
+from stowage_results.result_files import Result, largest_of_ranks, printable, text
 
 
 def smoothed(values):
@@ -177,13 +177,16 @@ def draw(results, out):
         panels[0].sharex(panels[1])
         panels[1].set_xlabel("step")
     facts = results[0].file.attrs
-    panels[0].set_title(" ".join(text(facts.get(key, "")) for key in ("driver", "git_describe")),
-                        fontsize="medium")
+    words = [text(facts.get(key, "")) for key in ("driver", "git_describe")]
+    if len(results) == 1:
+        words += [text(results[0].config().get("run.name", "")), gpu_name(results[0])]
+    title = printable(" ".join(word for word in words if word))
+    panels[0].set_title(title.replace("$", r"\$"), fontsize="medium")  # no formula of anybody
     saved(figure, out)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("results", nargs="+", metavar="result.h5")
     parser.add_argument("--out", type=pathlib.Path, metavar="image.png")
     options = parser.parse_args()

@@ -53,7 +53,7 @@ def draw(stats, out):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("stats", type=pathlib.Path, metavar="stats.json")
     parser.add_argument("--out", type=pathlib.Path, metavar="image.png")
     options = parser.parse_args()

@@ -149,7 +149,7 @@ def draw(found, out):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("traces", type=pathlib.Path, nargs="+", metavar="trace.json")
     parser.add_argument("--out", type=pathlib.Path, metavar="image.png")
     options = parser.parse_args()

@@ -47,6 +47,26 @@ def draw_efficiency(axes, results):
     axes.set_ylabel("efficiency (%)")
 
 
+def draw_rates(axes, results):
+    """Tokens per second over ranks, the best layout of each number, beside as many times the rate
+    of the fewest ranks."""
+    for index, ((label, mode), of) in enumerate(curves(results).items()):
+        best = {}
+        for result, point in of:
+            rate = 1e-3 * metric(result, f"scaling/{point['path']}/tokens_per_s")[0]
+            best[point["ranks"]] = max(best.get(point["ranks"], 0), rate)
+        ranks = sorted(best)
+        axes.plot(ranks, [best[one] for one in ranks], MARKERS[mode] + "-", color=f"C{index}",
+                  markersize=5, linewidth=1, label=label)
+        axes.plot(ranks, [best[ranks[0]] * one / ranks[0] for one in ranks], ":", linewidth=1,
+                  color=f"C{index}", label="" if index else "all of the fewest ranks' rate")
+    every = sorted({point["ranks"] for of in curves(results).values() for _, point in of})
+    axes.set_xticks(every, [str(ranks) for ranks in every])
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("ranks")
+    axes.set_ylabel("thousand tokens/s")
+
+
 def bars(axes, results, parts, scale):
     """One stacked bar for each point of all sets, and their names below."""
     every = [(f"{label_of(result)} " if len(results) > 1 else "") + point["path"]
@@ -77,4 +97,4 @@ def draw_bytes(axes, results):
     axes.set_ylabel("planned device memory (GiB)")
 
 
-PANELS = (draw_efficiency, draw_parts, draw_bytes)
+PANELS = (draw_rates, draw_efficiency, draw_parts, draw_bytes)

@@ -261,7 +261,7 @@ def publish(source, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("results", nargs="+", metavar="result.h5")
     parser.add_argument("--to", type=pathlib.Path, required=True, metavar="FOLDER")
     options = parser.parse_args()

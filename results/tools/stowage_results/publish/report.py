@@ -28,6 +28,7 @@ from stowage_results.tables.table import conforming, tables
 
 STYLE = pathlib.Path(__file__).with_name("report.css")
 SCRIPT = pathlib.Path(__file__).with_name("report.js")
+VERDICTS = {"VALID": "right", "INVALID": "wrong", "STOPPED": "stopped"}  # classes of cells
 MOST_BARS = 40  # of one plot: more are no longer read
 LEAST_STEPS = 6  # of a run that is drawn
 
@@ -57,8 +58,9 @@ def row_of(line, tag):
     cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
     made = []
     for cell in cells:
-        wrong = ' class="wrong"' if cell.startswith(("ERROR", "OTHER BITS")) else ""
-        made.append(f"<{tag}{wrong}>{inline(cell)}</{tag}>")
+        kind = "wrong" if cell.startswith(("ERROR", "OTHER BITS")) else VERDICTS.get(cell)
+        shown = f' class="{kind}"' if kind else ""
+        made.append(f"<{tag}{shown}>{inline(cell)}</{tag}>")
     return "<tr>" + "".join(made) + "</tr>"
 
 
@@ -211,7 +213,7 @@ def page(results):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("out", type=pathlib.Path, metavar="OUT.html")
     parser.add_argument("results", nargs="+", type=pathlib.Path, metavar="SET|FOLDER")
     options = parser.parse_args()

@@ -161,7 +161,7 @@ def into(options, results):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("results", nargs="+", metavar="result.h5")
     parser.add_argument("--into", type=pathlib.Path, metavar="README.md")
     parser.add_argument("--short-into", type=pathlib.Path, metavar="PAGE.md")
