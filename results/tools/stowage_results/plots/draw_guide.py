@@ -12,9 +12,10 @@ from stowage_results.plots import guide_data, guide_ideas
 
 FOLDER = guide_ideas.FIGURES
 FIGURES = {"overview": guide_data.overview, "memory": guide_data.memory,
-           "result_set": guide_data.result_set, "deck_to_result": guide_ideas.deck_to_result,
+           "result_set": guide_data.result_set, "quickstart": guide_data.quickstart,
+           "deck_to_result": guide_ideas.deck_to_result,
            "grid": guide_ideas.grid, "pipeline": guide_ideas.pipeline,
-           "step_memory": guide_ideas.step_memory}
+           "step_memory": guide_ideas.step_memory, "folders": guide_ideas.folders}
 
 
 def main():

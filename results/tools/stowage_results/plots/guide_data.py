@@ -159,3 +159,52 @@ def result_set():
         drawing.text(228, y + 19, words)
         drawing.text(922, y + 19, use, 12, "end", fill=SOFT)
     return drawing.svg()
+
+
+def quickstart():
+    """What plot.py shows of the quick start: losses in their bands, and the memory of a step."""
+    result, = read("h200/quickstart_fp32_host")
+    drawing = Drawing(960, 320, "The quick start: losses, and the memory of one step")
+    left, right, bottom, top = 64, 470, 262, 56
+    drawing.text(24, 34, "Loss by step, in nats a token", 15, bold=True)
+    steps, losses = result.series("train/loss")
+    most = 6.0
+
+    def place(step, loss):
+        return left + (right - left) * step / steps[-1], bottom - (bottom - top) * loss / most
+
+    for loss in range(0, 7, 2):
+        drawing.line([place(0, loss), place(steps[-1], loss)], stroke=LINE, width=1)
+        drawing.text(left - 10, place(0, loss)[1] + 4, f"{loss}", 12, "end", fill=SOFT)
+    for step in range(0, int(steps[-1]) + 1, 50):
+        drawing.text(place(step, 0)[0], bottom + 18, f"{step}", 12, "middle", fill=SOFT)
+    drawing.line([place(*pair) for pair in zip(steps, losses)], stroke=BLUE, width=1.5)
+    for step, loss in zip(*result.series("train/val_loss")):
+        drawing.dot(*place(step, loss), fill=RED)
+    for name, (low, high) in result.expectations().items():
+        x, y = place(int(name.rpartition("_")[2]), high)
+        drawing.rect(x - 4, y - 5, 8, 10 + (bottom - top) * (high - low) / most, fill="none",
+                     stroke=GREEN)
+    for x, color, words in ((80, BLUE, "training"), (180, RED, "held out"),
+                            (280, GREEN, "bands that the deck expects")):
+        drawing.rect(x, 296, 12, 12, fill=color)
+        drawing.text(x + 18, 306, words, 12)
+    draw_live_bytes(drawing, result)
+    return drawing.svg()
+
+
+def draw_live_bytes(drawing, result):
+    left, right, bottom, top = 570, 930, 262, 56
+    drawing.text(530, 34, "Live memory at each operation of a step", 15, bold=True)
+    ops, values = result.series("memory/transient")
+    most = max(values)
+    shape = [(left + (right - left) * index / len(ops), bottom - (bottom - top) * value / most)
+             for index, value in enumerate(values)]
+    drawing.line(shape, stroke=BLUE)
+    drawing.line([(left, bottom), (right, bottom)], stroke=SOFT, width=1)
+    drawing.text(left - 8, top + 4, f"{most / 2**20:.1f} MiB", 12, "end", fill=SOFT)
+    drawing.text(left - 8, bottom + 4, "0", 12, "end", fill=SOFT)
+    for share, words in ((0, "first microbatch"), (0.5, "those between"),
+                         (1, "last, optimizer")):
+        anchor = ("start", "middle", "end")[int(2 * share)]
+        drawing.text(left + (right - left) * share, bottom + 18, words, 12, anchor, fill=SOFT)

@@ -1,5 +1,6 @@
 """Figures of the guide that show an idea by its definition: draw_guide.py lists them."""
 
+import ast
 import itertools
 import pathlib
 import re
@@ -7,7 +8,8 @@ import re
 from stowage_results.plots.svg import (BLUE, GOLD, GREEN, GREY, LINE, PALE, RED, SOFT, Drawing)
 from stowage_results.tables.scaling import AXES
 
-FIGURES = pathlib.Path(__file__).resolve().parents[4] / "docs" / "figures"
+SOURCE = pathlib.Path(__file__).resolve().parents[4]
+FIGURES, LINT = SOURCE / "docs" / "figures", SOURCE / "ctest" / "lint" / "lint.py"
 PLANS, COLUMNS = FIGURES / "plans.txt", 96  # which a golden test holds to stowage_plan
 STAGES = (  # title, what it is, how to look at it
     ("deck", ("model, batch,", "memory, layout"), "--print-config", GREY),
@@ -218,4 +220,40 @@ def step_memory():
         drawing.rect(x, 316, 12, 12, fill=color)
         drawing.text(x + 18, 326, words, 12)
         x += 60 + 6.4 * len(words)
+    return drawing.svg()
+
+
+FOLDERS = {  # what each is for, in a line
+    "drivers": "programs", "run": "loop, checkpoints, verdict", "forecast": "plans, times, layouts",
+    "layers": "model and step", "results": "sets, checkpoints", "kernels": "operators",
+    "parallel": "grid, collectives", "offload": "the planner", "inputs/data": "tokens",
+    "inputs/huggingface": "published models", "execution": "program, plan, proof, executor",
+    "inputs/deck": "keys of a deck"}
+
+
+def levels():
+    """{level: [folder]} as lint.include_direction holds them."""
+    tree = ast.parse(LINT.read_text(encoding="utf-8"))
+    known = next(ast.literal_eval(node.value) for node in tree.body
+                 if isinstance(node, ast.Assign) and node.targets[0].id == "LEVELS")
+    found = {}
+    for folder, level in known.items():
+        if folder != "version":
+            found.setdefault(level, []).append(folder)
+    return found
+
+
+def folders():
+    """The folders by level: an include goes down."""
+    rows = levels()
+    drawing = Drawing(960, 24 + 60 * len(rows), "Folders by level")
+    for row, level in enumerate(sorted(rows, reverse=True)):
+        y, names = 14 + 60 * row, rows[level]
+        drawing.text(24, y + 27, f"{level}", 13, fill=SOFT)
+        width = (900 - 8 * (len(names) - 1)) / len(names)
+        for index, name in enumerate(names):
+            x = 44 + (width + 8) * index
+            drawing.box(x, y, width, 44, (GREY, BLUE, GREEN, GOLD)[min(level, 3)])
+            drawing.text(x + width / 2, y + 19, f"{name}/", 13, "middle", bold=True)
+            drawing.text(x + width / 2, y + 36, FOLDERS[name], 11, "middle", fill=SOFT)
     return drawing.svg()
