@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Tests that README.md and the guide name are there: promises_test.py --source DIR --build DIR.
+
+README's promises each name a test. Other pages name theirs as `ctest -R '...'`.
+"""
+
+import argparse
+import fnmatch
+import pathlib
+import re
+import subprocess
+import sys
+
+
+def promised(page):
+    """Names of tests in the second column of README's promises; * stands for anything."""
+    table = page.split("## What it promises")[1].split("\n## ")[0]
+    rows = [line.split("|")[2] for line in table.splitlines() if line.startswith("| ")][2:]
+    return [name for row in rows for name in re.findall(r"`([a-z_]+\.[\w.*]+)`", row)]
+
+
+def selected(page):
+    """Expressions behind ctest -R."""
+    return re.findall(r"ctest (?:--preset \w+ )?-R '?([^'`\s]+)", page)
+
+
+def missing(pages, tests):
+    """What README.md ("README.md") and other pages name and no test is."""
+    for name in promised(pages["README.md"]):
+        if not fnmatch.filter(tests, f"{name}*"):
+            yield f"README.md promises {name}, which is no test"
+    for where, page in pages.items():
+        for words in selected(page):
+            if not any(re.search(words, test) for test in tests):
+                yield f"{where}: ctest -R {words} selects no test"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("source", "build"):
+        parser.add_argument(f"--{name}", required=True, type=pathlib.Path)
+    given = parser.parse_args()
+    listed = subprocess.run(["ctest", "--test-dir", given.build, "-N"], text=True, check=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+    tests = re.findall(r"Test +#\d+: (\S+)", listed)
+    paths = [given.source / "README.md", *sorted((given.source / "docs").rglob("*.md"))]
+    pages = {str(path.relative_to(given.source)): path.read_text(encoding="utf-8")
+             for path in paths}
+    assert len(promised(pages["README.md"])) >= 7, promised(pages["README.md"])
+    made_up = "## What it promises\n| a | b |\n| --- | --- |\n| x | `no.test`; `ctest -R no_such` |"
+    assert len(list(missing({"README.md": made_up}, tests))) == 2, "what is not there is not missed"
+    found = list(missing(pages, tests))
+    print("\n".join(found))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
