@@ -31,7 +31,7 @@ void Product::backward_input(Recorder& recorder, std::string_view name, const So
 void Product::backward_weight(Recorder& recorder, std::string_view name, Tensor dy, Tensor x,
                               WeightsPosition position) const {
   recorder.compute_weights(name,
-                           kernels::LinearBackwardWeight{.rows = recorder.tokens(),
+                           kernels::LinearBackwardWeight{.rows = recorder.count(x),
                                                          .outputs = outputs(),
                                                          .inputs = inputs(),
                                                          .storage = recorder.storage(),
@@ -42,19 +42,22 @@ void Product::backward_weight(Recorder& recorder, std::string_view name, Tensor 
 
 void Product::backward(Recorder& recorder, std::string_view name, Tensor dy, Tensor x,
                        Tensor dx) const {
-  recorder.compute(name,
-                   kernels::LinearBackward{.rows = recorder.tokens(),
-                                           .outputs = outputs(),
-                                           .inputs = inputs(),
-                                           .storage = recorder.storage(),
-                                           .result = recorder.buffer(dy).dtype,
-                                           .accumulate_dx = true,
-                                           .accumulate_dw = recorder.batch().accumulate},
+  const kernels::LinearBackward product{.rows = recorder.count(x),
+                                        .outputs = outputs(),
+                                        .inputs = inputs(),
+                                        .storage = recorder.storage(),
+                                        .result = recorder.buffer(dy).dtype,
+                                        .accumulate_dx = true,
+                                        .accumulate_dw = recorder.batch().accumulate};
+  kernels::LinearBackward of_tokens = product;  // what predictions count with, also of fewer rows
+  of_tokens.rows = recorder.tokens();
+  recorder.compute(name, product,
                    {.dy = dy,
                     .x = x,
                     .w = recorder.parameter(weight),
                     .dx = dx,
-                    .dw = recorder.gradient(weight)});
+                    .dw = recorder.gradient(weight)},
+                   of_tokens.cost());
 }
 
 }  // namespace stowage::layers
