@@ -83,15 +83,7 @@ class AttentionForwardCase final : public AttentionCase {
     args_.workspace = workspace_->data();
   }
 
-  execution::Cost cost() const override {
-    return kernels::AttentionForward{.shape = attention_shape(),
-                                     .tokens = n_,
-                                     .queries = n_,
-                                     .documents = layout_.documents,
-                                     .storage = Dtype::bf16,
-                                     .scores = pairs_}
-        .cost();
-  }
+  execution::Cost cost() const override { return declared<kernels::AttentionForward>().cost(); }
   void enqueue(const std::string& implementation, execution::Queue& queue) override {
     if (implementation == "cudnn")
       peer_->forward(queue, q(), k(), v(), o_.data());
@@ -180,15 +172,7 @@ class AttentionBackwardCase final : public AttentionCase {
     gpu.queue().synchronize();
   }
 
-  execution::Cost cost() const override {
-    return kernels::AttentionBackward{.shape = attention_shape(),
-                                      .tokens = n_,
-                                      .queries = n_,
-                                      .documents = layout_.documents,
-                                      .storage = Dtype::bf16,
-                                      .scores = pairs_}
-        .cost();
-  }
+  execution::Cost cost() const override { return declared<kernels::AttentionBackward>().cost(); }
   void enqueue(const std::string& implementation, execution::Queue& queue) override {
     if (implementation == "ours")
       kernels::attention_backward_cuda(layout_, args_, stream(queue));

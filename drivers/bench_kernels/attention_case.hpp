@@ -22,6 +22,12 @@ class AttentionCase : public Case {
                 const std::vector<std::int64_t>& lengths);
 
   kernels::AttentionShape attention_shape() const;
+  template <class Op>
+  Op declared() const {
+    Op op{attention_shape(), n_, n_, layout_.documents, execution::Dtype::bf16};
+    op.scores = pairs_;
+    return op;
+  }
 
   const execution::Bf16* q() const { return qkv_.as<execution::Bf16>(); }
   const execution::Bf16* k() const { return q() + h_ * p_; }

@@ -69,8 +69,8 @@ struct HeadMatrix {
   }
 };
 
-/// Operands that are heads inside a tensor, read or written in place: element p of head h of token t
-/// lies `first + t * strides.row + h * strides.head + p` elements from the tensor's first, and of
+/// Operands that are heads inside a tensor, used in place: element p of head h of token t lies
+/// `first + t * strides.row + h * strides.head + p` elements from the tensor's first, and of
 /// sequence b of equal ones, t counted in it, `b * strides.batch` more.
 template <class T>
 struct HeadsOf {

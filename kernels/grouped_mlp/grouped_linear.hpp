@@ -7,7 +7,7 @@ namespace stowage::kernels {
 // The linear products of all experts of a layer: rows sorted by expert, one weight matrix each.
 //
 // offsets (E + 1) on the device: expert e owns rows [offsets[e], offsets[e + 1]); an expert may own
-// none. x (rows, K), y (rows, M), w (E, M, K). Rows from offsets[E] on are neither read nor written.
+// none. x (rows, K), y (rows, M), w (E, M, K). Rows from offsets[E] on are not read or written.
 // Costs are 2 M K flops for each of the `routed` rows, that is of those that hold something.
 
 /// y = x w[e]^T for the rows of each expert.

@@ -12,8 +12,8 @@ namespace stowage::kernels {
 // it is used. Costs are the product's, and those of the activation less what is not read or written
 // again.
 
-/// h (rows, H) = x (rows, D) w1[e]^T and a (rows, F) = row_weight * act(h). If it is not `weighted`,
-/// row_weight is absent: 1.
+/// h (rows, H) = x (rows, D) w1[e]^T and a (rows, F) = row_weight * act(h). If it is not
+/// `weighted`, row_weight is absent: 1.
 struct GroupedFc1Forward {
   static constexpr std::string_view kName = "grouped_fc1_forward";
   Activation kind;

@@ -49,8 +49,8 @@ using SsdSegmentAdjoint = SsdSegment<true>;
 /// segments of different documents nothing passes. Summed from the first segment on, so the bits
 /// depend on no rank.
 ///
-/// kAdjoint, the mirror image: the gradient of the state that leaves `segment`, from the adjoints of
-/// all, summed from the last segment on.
+/// kAdjoint, the mirror image: the gradient of the state that leaves `segment`, from all adjoints,
+/// summed from the last segment on.
 template <bool kAdjoint>
 struct SsdEnter {
   static constexpr std::string_view kName = kAdjoint ? "ssd_enter_adjoint" : "ssd_enter_state";

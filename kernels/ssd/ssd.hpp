@@ -102,8 +102,8 @@ struct SsdForward {
   /// The recurrence as written above, token by token: what tests compare the chunked form with.
   template <class S>
   void recurrence(const Operands<Pointers<S>>& o) const;
-  /// @throws Error if a (N, P) tile does not fit in the shared memory of a GPU whose tensor cores do
-  /// not take the shape
+  /// @throws Error if a (N, P) tile does not fit in the shared memory of a GPU whose tensor cores
+  /// do not take the shape
   template <class S>
   int launch(const Operands<Pointers<S>>& o, void* stream) const;
 };
