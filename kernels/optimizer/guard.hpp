@@ -32,8 +32,8 @@ inline constexpr std::int64_t kAttemptWords = sizeof(Attempt) / sizeof(std::int6
 /// the mean of all steps until the window is full; the first norm, and one that is taken since too
 /// many spikes came before it, become running[0] themselves.
 ///
-/// attempt holds the words of an Attempt; good_steps: good steps so far. A step_ok of 0 stays 0, and
-/// running stays as it is. Without a rule (factor 0) running is absent.
+/// attempt holds the words of an Attempt; good_steps: good steps so far. A step_ok of 0 stays 0,
+/// and running stays as it is. Without a rule (factor 0) running is absent.
 struct GuardStep {
   static constexpr std::string_view kName = "guard_step";
   SpikeRule rule;
