@@ -74,7 +74,8 @@ class Checker(unittest.TestCase):
         code, said = self.ran(PAGE)
         self.assertEqual((code, len(said)), (0, 2), said)
         self.assertRegex(said[0], r"^train inputs/quickstart.toml run.steps=200 optim.lr=1 .*"
-                                  r"run.steps=4 train.seq_length=64$")
+                                  r"run.steps=4 train.seq_length=64 "
+                                  r"validate.finite_differences=off$")
         self.assertEqual(said[1], "data stats inputs/quickstart.toml")
 
     def test_a_command_that_fails_ends_the_page(self):

@@ -21,11 +21,11 @@ BLOCK = re.compile(r"^( *)```(.*)\n((?:.*\n)*?)\1```$", re.M)
 COMMAND = re.compile(r"^\s*(mpirun|sbatch|cmake|ctest|pip|apt-get|python3|stowage_\w+|[\w./]+\.sh"
                      r"|build/host/bin/\w+|[\w./]+\.py)( |$)")
 # Of the quick start's deck and its copy, unless the command says otherwise.
-SMALL = {"train.seq_length": "64", "train.micro_batch_size": "1",
+SMALL = {"model.pattern": "ME*-", "model.hidden_size": "64", "model.ffn_hidden_size": "128",
+         "train.seq_length": "64", "train.micro_batch_size": "1",
          "train.global_batch_size": "4", "eval.interval": "2", "eval.steps": "1",
          "optim.warmup_steps": "1", "validate.val_loss_below": "100",
-         "validate.val_loss_falling": "false", "validate.finite_differences": "off",
-         "run.log_interval": "1"}
+         "validate.val_loss_falling": "false", "run.log_interval": "1"}
 WRAPPER = r"""#!/usr/bin/env bash
 arguments=("$@")
 if [[ " $*" =~ [\ /](quickstart|first)\.toml ]]; then
@@ -33,6 +33,9 @@ if [[ " $*" =~ [\ /](quickstart|first)\.toml ]]; then
     [[ " $* " == *" ${{pair%%=*}}="* ]] || arguments+=("$pair")
   done
   [[ $0 != *_train ]] || arguments+=(run.steps=4 train.seq_length=64)
+fi
+if [[ $0 == *_train && "$*" == *.toml* ]]; then  # which takes a second of set-up
+  arguments+=(validate.finite_differences=off)
 fi
 if [[ " $* " == *" --longest "* || " $* " == *" --ranks "* ]]; then  # searches: of four layers
   arguments+=("model.pattern=M*-E")
