@@ -1,8 +1,6 @@
 """The files of a published page: README.md with the short tables, and beside it one file for each
 long table and the plots. All of it is made from the sets, and can be checked against them."""
 
-import os
-
 from stowage_results import outputs
 from stowage_results.plots import page_plots
 from stowage_results.tables.headline import short_training, training_runs
@@ -57,13 +55,9 @@ def leftovers(page, made):
             if path not in made and is_chapter(path)]
 
 
-def summary(path, page, results, peers, figures):
-    """The text of a file that shows the training table alone, and the first plot."""
-    lines = short_training(training_runs(results, peers))
-    folder = os.path.relpath(page.parent.resolve(), path.parent.resolve())
-    lines += [part for figure in figures[:1]
-              for part in (f"![{figure.title}]({folder}/{figure.name})", "")]
-    return with_tables(path, "\n".join(lines))
+def summary(path, results, peers):
+    """The text of a file that shows the training table alone."""
+    return with_tables(path, "\n".join(short_training(training_runs(results, peers))))
 
 
 def check(page, made, figures):

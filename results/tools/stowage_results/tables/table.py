@@ -145,8 +145,7 @@ def into(options, results):
     short = headline(results, timed)
     made = pages.texts(options.into, short, machine(results), chapters(results, timed), figures)
     if options.short_into is not None:
-        made[options.short_into] = pages.summary(options.short_into, options.into, results, timed,
-                                                 figures)
+        made[options.short_into] = pages.summary(options.short_into, results, timed)
     if not options.check:
         pages.write(options.into, made, figures)
         return 0
