@@ -24,6 +24,7 @@ import numpy  # noqa: E402
 TOOLS, PUBLISHED = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
 sys.path.insert(0, str(TOOLS))
 
+from stowage_results.check import official  # noqa: E402
 from stowage_results.tables import beside_one  # noqa: E402
 from stowage_results.tables import cells  # noqa: E402
 from stowage_results.tables import headline  # noqa: E402
@@ -533,6 +534,15 @@ class Installed(PageTest):
             ran = subprocess.run([sys.executable, tools / words[0], *words[1:]], text=True,
                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
             self.assertEqual(ran.returncode, 0, ran.stdout)
+
+    def test_how_ranks_differ_is_said(self):
+        def differ(file):
+            del file["provenance/system/differences"]
+            said = numpy.array([b"they\nshare \x1b[2J", b"b"], "S20")
+            file["provenance/system/differences"] = said
+        result = self.edited("../h100x2/shared_dense_1b.h5", "a.h5", differ)
+        self.assertEqual(official.not_official(result)[0],
+                         r"the ranks differ: they share \x1b[2J, and 1 more")
 
     def test_verdicts_have_a_colour(self):
         row = report.row_of("| `a` | VALID | INVALID | STOPPED | VALIDA |", "td")

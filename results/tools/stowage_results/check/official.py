@@ -7,7 +7,7 @@ import numpy as np
 
 from stowage_results.medians import halfwidth
 from stowage_results.check.recompute import measured_rates
-from stowage_results.result_files import largest_of_ranks, text
+from stowage_results.result_files import largest_of_ranks, printable, text
 
 STEPS, STEP_SECONDS, STEP_SPREAD = 50, 120, 0.02
 ROW_SAMPLES, ROW_SECONDS, ROW_SPREAD = 30, 1e-3, 0.05
@@ -173,8 +173,11 @@ def not_official(result, others=None):
     reasons += state_of_source(result) + forced_load(result)
     if text(result.file["provenance/software"].attrs["build_type"]) != "Release":
         reasons.append("the build is not Release")
-    if len(result.file["provenance/system/differences"]):
-        reasons.append("the ranks differ")
+    differences = result.file["provenance/system/differences"][()]
+    if len(differences):
+        more = f", and {len(differences) - 1} more" if len(differences) > 1 else ""
+        said = printable(text(differences[0])).replace("\n", " ")
+        reasons.append(f"the ranks differ: {said}{more}")
     driver = text(result.file.attrs["driver"])
     if driver == "train":
         return reasons + training(result)
