@@ -8,6 +8,7 @@ A block that quotes a file of the tree names it: ```cpp kernels/operator.hpp.
 """
 
 import argparse
+import importlib.util
 import os
 import pathlib
 import re
@@ -116,6 +117,9 @@ def main():
     for name in ("bin", "source"):
         parser.add_argument(f"--{name}", required=True, type=pathlib.Path)
     given = parser.parse_args()
+    if missing := [one for one in ("h5py", "matplotlib") if not importlib.util.find_spec(one)]:
+        print(f"skipped: no {' and no '.join(missing)} for {sys.executable}")
+        return 77
     page = (given.source / given.page).read_text(encoding="utf-8")
     if found := list(defects(page, given.source)):
         print(f"{given.page}: " + f"\n{given.page}: ".join(found))
