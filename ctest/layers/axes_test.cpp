@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "axes.hpp"
+#include "run/state/whole_tensors.hpp"
 #include "toy_optimizer.hpp"
 
 namespace stowage::ctest {
@@ -38,6 +39,10 @@ TEST(axes, another_optimizer_equals_one_rank) {
       SCOPED_TRACE(text(c, "M*-E"));
       axes.compare(options, c);
       if (testing::Test::HasFailure()) return;
+      TinyRun tiny(axes.shared(options, c));
+      const run::WholeTensors whole(tiny.trainer(), axes.world);  // of checkpoints
+      for (const layers::Parameter& p : tiny.trainer().plan().model().whole_parameters())
+        EXPECT_EQ(whole.info("momentum/" + p.name).buffers.front().shape, p.shape) << p.name;
     }
 }
 
