@@ -14,7 +14,7 @@ namespace stowage::layers {
   extern const Kind kind;          \
   }                                \
   std::unique_ptr<Mixer> make_##kind(const MixerPlace& place);
-STOWAGE_KINDS(STOWAGE_DECLARE_KIND)
+STOWAGE_KINDS(STOWAGE_DECLARE_KIND)  // NOLINT(readability-identifier-naming): as in the list
 #undef STOWAGE_DECLARE_KIND
 
 /// One more kind, of a test.
