@@ -66,9 +66,22 @@ struct PairRows {
   void run(execution::Queue& queue, const Operands<execution::View>& views) const;
 };
 
-/// offsets (E + 1) int32: how many of `indices`, int32, are below e; negative ones do not count.
-void expert_offsets(execution::Queue& queue, const execution::View& indices,
-                    const execution::View& offsets);
-execution::Cost expert_offsets_cost(std::int64_t pairs, std::int64_t experts);
+/// offsets[e]: how many of `indices` are below e; negative ones do not count.
+struct ExpertOffsets {
+  static constexpr std::string_view kName = "expert_offsets";
+  std::int64_t pairs, experts;
+  execution::Dtype storage = execution::Dtype::fp32;  ///< of no operand
+
+  template <class T>
+  struct Operands {
+    RowsOfType<T, const std::int32_t> indices;
+    Of<T, std::int32_t> offsets;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("indices", execution::Dtype::int32, {pairs}).in_any_shape(), o.indices...);
+    f(out("offsets", execution::Dtype::int32, {experts + 1}), o.offsets...);
+  }
+  STOWAGE_OPERATOR_MEMBERS;
+};
 
 }  // namespace stowage::kernels

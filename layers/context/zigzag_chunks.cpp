@@ -48,11 +48,8 @@ ZigzagChunks::Pair ZigzagChunks::to_chunks(Recorder& recorder, const std::string
       continue;
     }
     const Tensor to = result[chunk == rank ? 0 : 1];
-    recorder.compute(
-        name + "_stays", kernels::PackColumns{length, width, recorder.storage()}.cost(),
-        {{rows, Access::read, halves[i]}, write(to)}, [](execution::Queue& q, Views v) {
-          q.copy(v[1].as<void>(), v[0].as<void>(), v[0].buffer().bytes());
-        });
+    recorder.copy(name + "_stays", {rows, Access::read, halves[i]}, write(to),
+                  kernels::PackColumns{length, width, recorder.storage()}.cost());
   }
   for (std::size_t i = 0; i < 2; ++i) {
     const int chunk = worked_on(rank)[i];

@@ -12,7 +12,6 @@ namespace stowage::layers {
 
 using execution::Dtype;
 using execution::Range;
-using Views = std::span<const execution::View>;
 
 namespace {
 
@@ -212,9 +211,11 @@ Routed SharedExperts::sort(Recorder& recorder, Tensor indices, Tensor weights) c
 
 void SharedExperts::count(Recorder& recorder, const char* name, Tensor indices, Range range,
                           Tensor offsets) const {
-  recorder.compute(name, kernels::expert_offsets_cost(recorder.rows() * topk_, experts_),
-                   {{indices, Access::read, range}, write(offsets)},
-                   [](execution::Queue& q, Views v) { kernels::expert_offsets(q, v[0], v[1]); });
+  const std::int64_t rows = recorder.rows() * topk_;  // what predictions count with
+  const std::int64_t pairs = range == Range{} ? rows : range.end - range.begin;
+  recorder.compute(name, kernels::ExpertOffsets{pairs, experts_},
+                   {.indices = {indices, range}, .offsets = offsets},
+                   kernels::ExpertOffsets{rows, experts_}.cost());
 }
 
 SharedExperts::WeightGradient SharedExperts::weight_gradient(Recorder& recorder,

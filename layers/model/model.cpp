@@ -8,8 +8,6 @@
 
 namespace stowage::layers {
 
-using Views = std::span<const execution::View>;
-
 namespace {
 
 /// The stages of this rank of a pipeline.

@@ -8,8 +8,6 @@
 
 namespace stowage::layers {
 
-using Views = std::span<const execution::View>;
-
 namespace {
 
 /// "1, 2, 4, 8": into how many equal parts so many things can be divided.
@@ -122,11 +120,9 @@ AllRows SharedRows::gather_each(Recorder& recorder, const std::string& name, Ten
   if (size() == 1) return gathered;
   const execution::BufferInfo& buffer = recorder.buffer(mine);
   const std::int64_t first = rank() * buffer.elements();
-  recorder.compute("own_" + name, {0, 2.0 * static_cast<double>(buffer.bytes())},
-                   {read(mine), {gathered.all, Access::write, {first, first + buffer.elements()}}},
-                   [bytes = buffer.bytes()](execution::Queue& q, Views v) {
-                     q.copy(v[1].as<void>(), v[0].as<const void>(), bytes);
-                   });
+  recorder.copy("own_" + name, read(mine),
+                {gathered.all, Access::write, {first, first + buffer.elements()}},
+                {0, 2.0 * static_cast<double>(buffer.bytes())});
   return gathered;
 }
 

@@ -92,6 +92,13 @@ void Recorder::clear(std::string_view name, Use what, Cost cost) {
   });
 }
 
+void Recorder::copy(std::string_view name, Use from, Use to, Cost cost) {
+  compute(name, cost, {from, to},
+          [](execution::Queue& queue, std::span<const execution::View> views) {
+            queue.copy(views[1].as<void>(), views[0].as<void>(), views[0].buffer().bytes());
+          });
+}
+
 void Recorder::rerun_only(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch) {
   append_rerun(make(name, cost, std::move(uses), std::move(launch)));
 }

@@ -181,8 +181,9 @@ class Recorder {
   void append_postponed(PostponedOps& postponed);
   /// onto += x, of one floating dtype.
   void add(std::string_view name, Tensor x, Tensor onto);
-  /// What is written becomes 0. @param cost none: a few numbers
+  /// What is written becomes 0, or as many bytes of another tensor. @param cost none: a few numbers
   void clear(std::string_view name, Use what, Cost cost = {});
+  void copy(std::string_view name, Use from, Use to, Cost cost = {});
   /// An exchange, under its full name.
   void append(execution::Op op) {
     program_.append(std::move(op));

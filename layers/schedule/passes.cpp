@@ -5,7 +5,6 @@
 #include "execution/error.hpp"
 #include "kernels/cross_entropy/loss_sum.hpp"
 #include "kernels/documents/document_index.hpp"
-#include "kernels/elementwise/elementwise.hpp"
 #include "kernels/microbatch/take_row.hpp"
 #include "layers/mixers/experts.hpp"
 #include "layers/schedule/side_by_side.hpp"
@@ -13,7 +12,6 @@
 namespace stowage::layers {
 
 using execution::Dtype;
-using Views = std::span<const execution::View>;
 
 namespace {
 
@@ -222,10 +220,7 @@ Tensor PassRecorder::own(Recorder& recorder, const char* name, Tensor all) const
   const Tensor part = recorder.scratch(name, Dtype::int32, {batch.tokens_count});
   const auto bytes = static_cast<double>(batch.tokens_count) * sizeof(std::int32_t);
   const execution::Range range{batch.first_token, batch.first_token + batch.tokens_count};
-  recorder.compute(name, {0, 2 * bytes}, {{all, Access::read, range}, write(part)},
-                   [](execution::Queue& q, Views v) {
-                     q.copy(v[1].as<void>(), v[0].as<void>(), v[0].buffer().bytes());
-                   });
+  recorder.copy(name, {all, Access::read, range}, write(part), {0, 2 * bytes});
   return part;
 }
 

@@ -14,7 +14,6 @@
 namespace stowage::layers {
 
 using execution::Dtype;
-using Views = std::span<const execution::View>;
 
 namespace {
 
@@ -65,10 +64,7 @@ void clear_loss(Recorder& recorder, const Model& model, Tensor loss, const char*
 
 void begin(Recorder& recorder, const Model& model, const TrainingProgram& step) {
   recorder.set_prefix("step");
-  recorder.compute("ok", {}, {read(step.go_on), write(step.step_ok)},
-                   [](execution::Queue& q, Views v) {
-                     q.copy(v[1].as<void>(), v[0].as<void>(), v[0].buffer().bytes());
-                   });
+  recorder.copy("ok", read(step.go_on), write(step.step_ok));
   if (step.router_losses) recorder.clear("router_losses", write(step.router_losses));
   if (step.expert_rows) {
     const Tensor demand = recorder.program().scratch(kDemand, Dtype::int32, {3});
@@ -186,11 +182,7 @@ TrainingProgram record_training(const Model& model, const StepShape& shape, cons
   const Tensor rows = step.expert_rows ? tell_rows(recorder, model, step) : Tensor{};
   if (rows) values.push_back(rows);
   Update update(recorder, model, rule, layout, sharing, std::move(values));
-  if (step.own_loss)
-    recorder.compute("own_loss", {}, {read(step.loss), write(step.own_loss)},
-                     [](execution::Queue& q, Views v) {
-                       q.copy(v[1].as<void>(), v[0].as<void>(), v[0].buffer().bytes());
-                     });
+  if (step.own_loss) recorder.copy("own_loss", read(step.loss), write(step.own_loss));
   update.record_squares();
   update.record_sums(step.step_ok);
   if (rows) judge_rows(recorder, model, step, rows);
