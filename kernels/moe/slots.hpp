@@ -13,8 +13,8 @@ namespace stowage::kernels {
 /// Of experts of which rank r has [r share, (r + 1) share).
 struct SendSlots {
   static constexpr std::string_view kName = "send_slots";
-  static constexpr execution::Dtype storage = execution::Dtype::fp32;  // has no operand of it
-  std::int64_t rows, topk, ranks, share, slots;                        ///< n, R, W, and S
+  std::int64_t rows, topk, ranks, share, slots;       ///< n, R, W, and S
+  execution::Dtype storage = execution::Dtype::fp32;  ///< of no operand
 
   template <class T>
   struct Operands {
@@ -35,8 +35,8 @@ struct SendSlots {
 /// slot_row: the routed rows of what lies in a slot; -1: another rank's choice, or nothing in it.
 struct ReceiveSlots {
   static constexpr std::string_view kName = "receive_slots";
-  static constexpr execution::Dtype storage = execution::Dtype::fp32;  // has no operand of it
-  std::int64_t rows, topk, ranks, slots;                               ///< of each rank: n and S
+  std::int64_t rows, topk, ranks, slots;              ///< of each rank: n and S
+  execution::Dtype storage = execution::Dtype::fp32;  ///< of no operand
 
   template <class T>
   struct Operands {
