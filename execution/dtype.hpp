@@ -7,8 +7,9 @@
 
 namespace stowage::execution {
 
-/// Element types of a buffer. fp64 is for the host and its tests; uint8 is for workspaces.
-enum class Dtype : std::uint8_t { fp64, fp32, bf16, int32, int64, uint8 };
+/// Element types of a buffer. fp64 is for the host and its tests; uint8 is for workspaces; e4m3 and
+/// e5m2 are the payload of quantised tensors (fp8.hpp), which a scale belongs to.
+enum class Dtype : std::uint8_t { fp64, fp32, bf16, int32, int64, uint8, e4m3, e5m2 };
 
 /// Ends a call with a dtype that it has no form for: "<what> of <dtype>". @throws Error
 [[noreturn]] void throw_no_form(std::string_view what, Dtype dtype);
@@ -25,12 +26,14 @@ constexpr std::size_t size_bytes(Dtype dtype) {
     case Dtype::bf16:
       return 2;
     case Dtype::uint8:
+    case Dtype::e4m3:
+    case Dtype::e5m2:
       return 1;
   }
   return 0;
 }
 
-/// "fp64", "fp32", "bf16", "int32", "int64" or "uint8".
+/// "fp64", "fp32", "bf16", "int32", "int64", "uint8", "e4m3" or "e5m2".
 constexpr std::string_view name(Dtype dtype) {
   switch (dtype) {
     case Dtype::fp64:
@@ -45,6 +48,10 @@ constexpr std::string_view name(Dtype dtype) {
       return "int64";
     case Dtype::uint8:
       return "uint8";
+    case Dtype::e4m3:
+      return "e4m3";
+    case Dtype::e5m2:
+      return "e5m2";
   }
   return "?";
 }
@@ -61,6 +68,8 @@ constexpr Dtype accumulation(Dtype storage) {
     case Dtype::int32:
     case Dtype::int64:
     case Dtype::uint8:
+    case Dtype::e4m3:
+    case Dtype::e5m2:
       break;
   }
   throw_no_form("sums", storage);
@@ -75,6 +84,10 @@ constexpr double epsilon(Dtype dtype) {
       return 0x1p-24;
     case Dtype::bf16:
       return 0x1p-8;
+    case Dtype::e4m3:
+      return 0x1p-4;
+    case Dtype::e5m2:
+      return 0x1p-3;
     case Dtype::int32:
     case Dtype::int64:
     case Dtype::uint8:
@@ -144,6 +157,8 @@ decltype(auto) with_storage_type(Dtype dtype, F&& f) {
     case Dtype::int32:
     case Dtype::int64:
     case Dtype::uint8:
+    case Dtype::e4m3:
+    case Dtype::e5m2:
       break;
   }
   throw_no_form("floating elements", dtype);
@@ -161,6 +176,8 @@ decltype(auto) with_accumulation_type(Dtype dtype, F&& f) {
     case Dtype::int32:
     case Dtype::int64:
     case Dtype::uint8:
+    case Dtype::e4m3:
+    case Dtype::e5m2:
       break;
   }
   throw_no_form("sums", dtype);

@@ -44,6 +44,8 @@ bool Operands::is_bf16(Dtype storage) const {
     case Dtype::int32:
     case Dtype::int64:
     case Dtype::uint8:
+    case Dtype::e4m3:
+    case Dtype::e5m2:
       break;
   }
   require(false, fmt::format("{} is computed on the host only", execution::name(storage)));

@@ -24,6 +24,8 @@ hid_t file_type(Dtype dtype) {
     case Dtype::int64:
       return H5T_STD_I64LE;
     case Dtype::uint8:
+    case Dtype::e4m3:
+    case Dtype::e5m2:
       return H5T_STD_U8LE;
   }
   return -1;
@@ -42,6 +44,8 @@ hid_t memory_type(Dtype dtype) {
     case Dtype::int64:
       return H5T_NATIVE_INT64;
     case Dtype::uint8:
+    case Dtype::e4m3:
+    case Dtype::e5m2:
       return H5T_NATIVE_UINT8;
   }
   return -1;

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "ctest/support/seed.hpp"
+#include "execution/fp8.hpp"
 
 namespace stowage::kernels::test {
 
@@ -32,6 +33,10 @@ void with_type(Dtype dtype, F&& f) {
       return f(std::int64_t{});
     case Dtype::uint8:
       return f(std::uint8_t{});
+    case Dtype::e4m3:
+      return f(execution::E4m3{});
+    case Dtype::e5m2:
+      return f(execution::E5m2{});
   }
 }
 

@@ -7,7 +7,9 @@
 
 #include "drivers/bench_kernels/bound.hpp"
 #include "execution/error.hpp"
+#include "execution/fp8.hpp"
 #include "kernels/elementwise/elementwise.hpp"
+#include "kernels/fp8/quantise.hpp"
 #include "run/measure/random.hpp"
 
 namespace stowage::drivers::bench {
@@ -22,11 +24,13 @@ std::int64_t product(const std::vector<std::int64_t>& shape) {
 
 /// Element i of an array of a floating dtype.
 double element(const std::vector<std::byte>& content, std::size_t i, Dtype dtype) {
-  return execution::with_storage_type(dtype, [&]<class S>() {
+  const auto read = [&]<class S>() {
     S value;
     std::memcpy(&value, content.data() + i * sizeof value, sizeof value);
     return static_cast<double>(value);
-  });
+  };
+  if (execution::size_bytes(dtype) == 1) return execution::with_fp8_type(dtype, read);
+  return execution::with_storage_type(dtype, read);
 }
 
 }  // namespace
@@ -61,7 +65,27 @@ void Operand::fill_normal(std::int64_t seed, double mean, double deviation) {
         processor_.queue(), elements_,
         run::RandomNormal<float>{key, stream, static_cast<float>(mean), scale, as<float>()});
   else
-    throw execution::Error(execution::Exit::runtime, "random values of an integer operand");
+    fill_normal_of_8_bits(seed, mean, deviation);
+}
+
+/// The values of bf16, rounded with a scale of 1.
+void Operand::fill_normal_of_8_bits(std::int64_t seed, double mean, double deviation) {
+  const double largest = execution::with_fp8_type(dtype_, []<class S>() { return S::largest(); });
+  const auto amax = static_cast<float>(largest);
+  Operand wide(processor_, name_, Role::input, Dtype::bf16, shape_);
+  Operand limit(processor_, "amax", Role::input, Dtype::fp32, {1});
+  Operand scale(processor_, "scale", Role::output, Dtype::fp32, {1});
+  wide.fill_normal(seed, mean, deviation);
+  limit.upload(&amax);
+  const kernels::Quantise quantise{.rows = shape_.at(0),
+                                   .width = shape_.at(1),
+                                   .storage = Dtype::bf16,
+                                   .payload = dtype_,
+                                   .transposed = false};
+  const Bound x(wide), of_x(limit), to(*this), found(scale);
+  quantise.run(processor_.queue(),
+               {.x = x.view(), .amax = of_x, .payload = to, .transposed = {}, .scale = found});
+  processor_.queue().synchronize();
 }
 
 void Operand::poison() {

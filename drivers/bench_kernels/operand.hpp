@@ -31,7 +31,8 @@ class Operand {
     return reinterpret_cast<T*>(memory_->data());
   }
 
-  /// Nearly normal values, made where it lies; fp32 and bf16. The stream is the operand's name.
+  /// Nearly normal values, made where it lies; fp32, bf16 and 8 bits. The stream is the operand's
+  /// name.
   void fill_normal(std::int64_t seed, double mean, double deviation);
   /// The same values once more.
   void refill();
@@ -51,6 +52,8 @@ class Operand {
                             std::int64_t columns) const;
 
  private:
+  void fill_normal_of_8_bits(std::int64_t seed, double mean, double deviation);
+
   run::Processor& processor_;
   std::string name_;
   Role role_;

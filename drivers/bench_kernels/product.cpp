@@ -21,7 +21,7 @@ Shape shape_of(const ProductShape& product) {
                {"ta", product.transpose_a == Transpose::yes},
                {"tb", product.transpose_b == Transpose::yes},
                {"stride", product.a_stride},
-               {"fp32", product.result == Dtype::fp32},
+               {"fp32", product.c == Dtype::fp32},
                {"accumulate", product.accumulate}};
 }
 
@@ -124,13 +124,7 @@ Entry product_entry() {
       .implementations = product_implementations(),
       .make = [](run::Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
         const ProductShape product = product_of(shape);
-        return std::make_unique<ProductCase>(
-            gpu, product, seed,
-            [product](execution::Queue& queue, const Bound& a, const Bound& b, const Bound& c) {
-              const auto address = [](const Bound& one) { return one.view().data[0]; };
-              kernels::dense_product(product, address(a), address(b), address(c),
-                                     static_cast<cudaStream_t>(queue.stream()));
-            });
+        return std::make_unique<ProductCase>(gpu, product, seed, ProductCase::Ours());
       }};
 }
 

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,7 @@ namespace stowage::drivers::bench {
 /// ("cublas_search", product_search.hpp).
 class ProductCase final : public Case {
  public:
-  /// Enqueues c = a b, or c +=.
+  /// Enqueues c = a b, or c +=; empty: dense_product().
   using Ours =
       std::function<void(execution::Queue&, const Bound& a, const Bound& b, const Bound& c)>;
 
@@ -39,6 +40,8 @@ class ProductCase final : public Case {
   Ours ours_;
   Operand a_, b_, c_;
   std::array<Bound, 3> bound_;
+  std::optional<Operand> one_;  ///< the scale of 8-bit factors
+  kernels::ProductScales scales_;
   std::unique_ptr<execution::Arena> workspace_;
   kernels::ProductPlan plan_;
   int fastest_ = 0;

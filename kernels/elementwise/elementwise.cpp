@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "execution/fp8.hpp"
 #include "kernels/cost.hpp"
 #include "kernels/elementwise/functors.hpp"
 
@@ -104,6 +105,9 @@ void fill(Queue& queue, const View& x, double value) {
       return launch(static_cast<std::int64_t>(value));
     case Dtype::uint8:
       return launch(static_cast<std::uint8_t>(value));
+    case Dtype::e4m3:
+    case Dtype::e5m2:
+      return execution::with_fp8_type(x.dtype(), [&]<class S>() { launch(S(value).bits); });
   }
 }
 

@@ -108,23 +108,27 @@ ProductShape dense_shape(std::int64_t m, std::int64_t n, std::int64_t k, Transpo
           .c_stride = n,
           .transpose_a = transpose_a,
           .transpose_b = transpose_b,
-          .factors = factors,
-          .result = result,
+          .a = factors,
+          .b = factors,
+          .c = result,
           .accumulate = accumulate};
 }
 
 std::string text(const ProductShape& shape) {
-  return fmt::format("{}x{}x{} {}{} {}>{}{}", shape.m, shape.n, shape.k,
+  const std::string factors = shape.a == shape.b
+                                  ? std::string(name(shape.a))
+                                  : fmt::format("{}*{}", name(shape.a), name(shape.b));
+  return fmt::format("{}x{}x{} {}{} {}>{}{}{}", shape.m, shape.n, shape.k,
                      shape.transpose_a == Transpose::yes ? 'T' : 'N',
-                     shape.transpose_b == Transpose::yes ? 'T' : 'N', name(shape.factors),
-                     name(shape.result), shape.accumulate ? "+" : "");
+                     shape.transpose_b == Transpose::yes ? 'T' : 'N', factors, name(shape.c),
+                     shape.accumulate ? "+" : "", shape.fast ? " fast" : "");
 }
 
 void dense_product(const ProductShape& shape, const void* a, const void* b, void* c,
-                   cudaStream_t stream) {
+                   cudaStream_t stream, const ProductScales& scales) {
   if (shape.m == 0 || shape.n == 0) return;
   if (shape.k == 0) {
-    const std::size_t size = execution::size_bytes(shape.result);
+    const std::size_t size = execution::size_bytes(shape.c);
     if (!shape.accumulate)
       STOWAGE_CUDA(cudaMemset2DAsync(c, static_cast<std::size_t>(shape.c_stride) * size, 0,
                                      static_cast<std::size_t>(shape.n) * size,
@@ -136,7 +140,7 @@ void dense_product(const ProductShape& shape, const void* a, const void* b, void
   const int device = current_device();
   std::byte* workspace = room(registry, device, stream);
   const Prepared& one = prepared(registry, device, shape, alignment_of({a, b, c}));
-  one.plan->run(0, a, b, c, workspace, stream);
+  one.plan->run(0, a, b, c, workspace, stream, scales);
 }
 
 void prepare_products(cudaStream_t stream) {

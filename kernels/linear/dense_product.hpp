@@ -21,11 +21,19 @@ struct ProductShape {
   std::int64_t a_stride = 0, b_stride = 0, c_stride = 0;  ///< elements between rows as stored
   Transpose transpose_a = Transpose::no;                  ///< yes: a is stored (k, m)
   Transpose transpose_b = Transpose::no;                  ///< yes: b is stored (n, k)
-  execution::Dtype factors = execution::Dtype::bf16;  ///< of a and b: bf16, or fp32 without tf32
-  execution::Dtype result = execution::Dtype::bf16;   ///< of c: that of the factors, or fp32
+  execution::Dtype a = execution::Dtype::bf16;            ///< bf16, fp32 without tf32, e4m3 or e5m2
+  execution::Dtype b = execution::Dtype::bf16;  ///< that of a; of 8 bits any but e5m2 twice
+  execution::Dtype c = execution::Dtype::bf16;  ///< that of the factors, fp32, or bf16 of 8 bits
   bool accumulate = false;
+  bool fast = false;  ///< of 8 bits: sums stay in the 14 bits that Hopper's products add up in
 
   friend auto operator<=>(const ProductShape&, const ProductShape&) = default;
+};
+
+/// The scales of 8-bit factors, in device memory.
+struct ProductScales {
+  const float* a = nullptr;
+  const float* b = nullptr;
 };
 
 /// A product of dense matrices: row strides as the extents give them.
@@ -37,6 +45,8 @@ ProductShape dense_shape(std::int64_t m, std::int64_t n, std::int64_t k, Transpo
 std::string text(const ProductShape& shape);
 
 /// Runs the product by cuBLASLt. Asynchronous on `stream`, capturable, bitwise repeatable.
+/// Factors of 8 bits are multiplied by a scale each, and must both have k as their inner dimension
+/// (no transposition of a, one of b), with m, n and k multiples of 16.
 ///
 /// The algorithm is the table's for this GPU, library version and shape (product_table.hpp), else
 /// the first that the library's heuristics name among those that sum in fp32. Nothing is timed.
@@ -45,7 +55,7 @@ std::string text(const ProductShape& shape);
 /// prepare_products() during set-up to have it allocated there.
 /// @throws Error if the library refuses the product
 void dense_product(const ProductShape& shape, const void* a, const void* b, void* c,
-                   cudaStream_t stream);
+                   cudaStream_t stream, const ProductScales& scales = {});
 
 /// Allocates what products on a stream need: their workspace, once per stream, on the current GPU.
 void prepare_products(cudaStream_t stream);

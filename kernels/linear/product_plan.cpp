@@ -46,6 +46,10 @@ cudaDataType_t type(Dtype dtype) {
       return CUDA_R_16BF;
     case Dtype::fp32:
       return CUDA_R_32F;
+    case Dtype::e4m3:
+      return CUDA_R_8F_E4M3;
+    case Dtype::e5m2:
+      return CUDA_R_8F_E5M2;
     case Dtype::fp64:
     case Dtype::int32:
     case Dtype::int64:
@@ -104,9 +108,10 @@ struct ProductPlan::State {
     describe(CUBLASLT_MATMUL_DESC_TRANSB, op_second);
     if (machine().left > 0)
       describe(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, std::int32_t{machine().multiprocessors});
-    first = layout(s.factors, tb ? s.n : s.k, tb ? s.k : s.n, s.b_stride);
-    second = layout(s.factors, ta ? s.k : s.m, ta ? s.m : s.k, s.a_stride);
-    result = layout(s.result, s.m, s.n, s.c_stride);
+    if (s.fast) describe(CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{1});
+    first = layout(s.b, tb ? s.n : s.k, tb ? s.k : s.n, s.b_stride);
+    second = layout(s.a, ta ? s.k : s.m, ta ? s.m : s.k, s.a_stride);
+    result = layout(s.c, s.m, s.n, s.c_stride);
   }
   ~State() {
     for (cublasLtMatrixLayout_t one : {first, second, result})
@@ -167,9 +172,11 @@ struct ProductPlan::State {
       for (const bool larger : {true, false}) {
         ProductShape other = shape;
         other.*extent = larger ? other.*extent * 2 : std::max<std::int64_t>(other.*extent / 2, 1);
-        const State neighbour(dense_shape(other.m, other.n, other.k, other.transpose_a,
-                                          other.transpose_b, other.factors, other.result,
-                                          other.accumulate));
+        ProductShape near = dense_shape(other.m, other.n, other.k, other.transpose_a,
+                                        other.transpose_b, other.a, other.c, other.accumulate);
+        near.b = other.b;
+        near.fast = other.fast;
+        const State neighbour(near);
         for (const auto& one : neighbour.heuristics(kMost, kProductAlignment)) add(one.algo);
       }
   }
@@ -221,8 +228,10 @@ std::string ProductPlan::algorithm_text(int candidate) const {
 }
 
 void ProductPlan::run(int candidate, const void* a, const void* b, void* c, void* workspace,
-                      cudaStream_t stream) const {
+                      cudaStream_t stream, const ProductScales& scales) const {
   const State& s = *state_;
+  if (scales.a != nullptr) s.describe(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales.a);
+  if (scales.b != nullptr) s.describe(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales.b);
   const auto& found = s.found.at(static_cast<std::size_t>(candidate));
   const float one = 1, beta = s.shape.accumulate ? 1 : 0;
   check(cublasLtMatmul(library(), s.product, &one, b, s.first, a, s.second, &beta, c, s.result, c,

@@ -36,9 +36,9 @@ class ProductPlan {
   /// "algo 66, tile 393, stages 36, split 1, reduction 0, swizzle 0, custom 5, inner 0, cluster 2"
   std::string algorithm_text(int candidate) const;
 
-  /// @param workspace of kProductWorkspaceBytes
+  /// @param workspace of kProductWorkspaceBytes  @param scales of 8-bit factors
   void run(int candidate, const void* a, const void* b, void* c, void* workspace,
-           cudaStream_t stream) const;
+           cudaStream_t stream, const ProductScales& scales = {}) const;
 
  private:
   struct State;

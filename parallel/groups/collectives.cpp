@@ -56,6 +56,8 @@ void with_types(Dtype dtype, Dtype wire, F&& reduce) {
     case Dtype::int64:
       return reduce.template operator()<std::int64_t, std::int64_t, std::int64_t>();
     case Dtype::uint8:
+    case Dtype::e4m3:
+    case Dtype::e5m2:
       break;
   }
   throw execution::Error(execution::Exit::runtime,
