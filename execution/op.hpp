@@ -29,7 +29,8 @@ struct Use {
 struct Cost {
   double flops = 0;
   double bytes = 0;
-  /// FLOPs that large products would do meanwhile: in tiles that are not filled, for exponentials.
+  /// FLOPs that large bf16 products would do meanwhile: in tiles that are not filled, for
+  /// exponentials. Negative: those that 8-bit products save.
   double idle_flops = 0;
   double apart_bytes = 0;   ///< that pass through memory while no product runs
   double more_kernels = 0;  ///< behind the first, each when the one before has ended

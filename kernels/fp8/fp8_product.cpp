@@ -11,6 +11,14 @@ namespace stowage::kernels {
 using execution::Cost;
 using execution::Dtype;
 
+namespace {
+
+// Of the time of bf16 products: the median of the standard decks' products on an H200, 0.52 to 0.64
+// of it each.
+constexpr double kSavedFlops = 0.43;
+
+}  // namespace
+
 std::string Fp8Product::fault() const {
   const auto of_8_bits = [](Dtype dtype) { return dtype == Dtype::e4m3 || dtype == Dtype::e5m2; };
   if (!of_8_bits(a) || !of_8_bits(b) || (a == Dtype::e5m2 && b == Dtype::e5m2))
@@ -33,7 +41,8 @@ int Fp8Product::launch(const Operands<Pointers<S>>& o, void* stream) const {
 
 Cost Fp8Product::cost() const {
   return {product_flops(m, n, k),
-          bytes(m * k, a) + bytes(n * k, b) + passes(accumulate) * bytes(m * n, result())};
+          bytes(m * k, a) + bytes(n * k, b) + passes(accumulate) * bytes(m * n, result()),
+          -kSavedFlops * product_flops(m, n, k)};
 }
 
 STOWAGE_OPERATOR_RUN(Fp8Product)

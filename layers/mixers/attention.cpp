@@ -31,38 +31,40 @@ using kernels::Columns;
 /// for ones of an early and a late chunk, which are two parts of the work.
 class Attention final : public Mixer {
  public:
-  Attention(const ModelConfig& config, const parallel::Ranks& ranks, const std::string& prefix)
-      : width_(config.width),
-        rows_(ranks.shared_group(parallel::Group::tensor)),
-        context_(ranks.shared_group(parallel::Group::context)),
-        partition_(ranks.group(parallel::Group::tensor)),
-        rope_(config.attention.rope),
-        frequencies_(config.attention.frequencies),
-        norms_(config.attention.norms),
-        epsilon_(config.norm_epsilon),
-        shape_(shape_of(config.attention, partition_)),
-        exchange_(ranks.shared_group(parallel::Group::context)),
-        by_heads_(exchanges_heads(config.attention, shape_, context_.size())),
-        zigzag_chunks_(ranks.shared_group(parallel::Group::context)),
-        zigzag_(config.attention.zigzag && gathers_keys()),
-        qkv_{{prefix + ".attn.qkv.weight",
-              {query_width(config) + 2 * kv_width(config), width_},
+  explicit Attention(const MixerPlace& place)
+      : width_(place.config.width),
+        rows_(place.ranks.shared_group(parallel::Group::tensor)),
+        context_(place.ranks.shared_group(parallel::Group::context)),
+        partition_(place.ranks.group(parallel::Group::tensor)),
+        rope_(place.config.attention.rope),
+        frequencies_(place.config.attention.frequencies),
+        norms_(place.config.attention.norms),
+        epsilon_(place.config.norm_epsilon),
+        shape_(shape_of(place.config.attention, partition_)),
+        exchange_(place.ranks.shared_group(parallel::Group::context)),
+        by_heads_(exchanges_heads(place.config.attention, shape_, context_.size())),
+        zigzag_chunks_(place.ranks.shared_group(parallel::Group::context)),
+        zigzag_(place.config.attention.zigzag && gathers_keys()),
+        qkv_{{place.prefix + ".attn.qkv.weight",
+              {query_width(place.config) + 2 * kv_width(place.config), width_},
               Init::normal,
               true,
               "dense",
-              partition_.cut(0, {query_width(config),
-                                 {kv_width(config), tensor_copies(config)},
-                                 {kv_width(config), tensor_copies(config)}}),
+              partition_.cut(0, {query_width(place.config),
+                                 {kv_width(place.config), tensor_copies(place.config)},
+                                 {kv_width(place.config), tensor_copies(place.config)}}),
               partition_.repeat({query_width(), query_width() + 2 * kv_width()},
-                                tensor_copies(config))}},
-        proj_{{prefix + ".attn.proj.weight",
-               {width_, query_width(config)},
+                                tensor_copies(place.config))},
+             place.fp8_gradients()},
+        proj_{{place.prefix + ".attn.proj.weight",
+               {width_, query_width(place.config)},
                Init::residual_normal,
                true,
                "dense",
-               partition_.cut(1, {query_width(config)})}},
-        q_norm_{norm_parameter(prefix + ".attn.q_norm.weight")},
-        k_norm_{norm_parameter(prefix + ".attn.k_norm.weight")},
+               partition_.cut(1, {query_width(place.config)})},
+              place.fp8_gradients()},
+        q_norm_{norm_parameter(place.prefix + ".attn.q_norm.weight")},
+        k_norm_{norm_parameter(place.prefix + ".attn.k_norm.weight")},
         parameters_{proj_.weight, qkv_.weight} {
     if (norms_) parameters_.insert(parameters_.begin() + 1, {q_norm_, k_norm_});
   }
@@ -533,7 +535,7 @@ class Attention final : public Mixer {
 }  // namespace
 
 std::unique_ptr<Mixer> make_attention(const MixerPlace& place) {
-  return std::make_unique<Attention>(place.config, place.ranks, place.prefix);
+  return std::make_unique<Attention>(place);
 }
 
 }  // namespace stowage::layers

@@ -13,24 +13,25 @@ std::vector<Block> blocks(kernels::Activation activation, std::int64_t ffn) {
 
 }  // namespace
 
-FeedForward::FeedForward(const ModelConfig& config, std::int64_t ffn, const char* key,
-                         const parallel::RankGroup& tensor, const std::string& prefix,
-                         std::string module)
-    : ffn_(Partition(tensor).share(ffn, key)),
-      activation_(config.mlp.activation),
+FeedForward::FeedForward(const MixerPlace& place, std::int64_t ffn, const char* key,
+                         const char* part, std::string module)
+    : ffn_(place.tensor().share(ffn, key)),
+      activation_(place.config.mlp.activation),
       module_(std::move(module)),
-      fc1_{{prefix + ".fc1.weight",
-            {activation_width(activation_, ffn), config.width},
+      fc1_{{place.prefix + part + ".fc1.weight",
+            {activation_width(activation_, ffn), place.config.width},
             Init::normal,
             true,
             "dense",
-            Partition(tensor).cut(0, blocks(activation_, ffn))}},
-      fc2_{{prefix + ".fc2.weight",
-            {config.width, ffn},
+            place.tensor().cut(0, blocks(activation_, ffn))},
+           place.fp8_gradients()},
+      fc2_{{place.prefix + part + ".fc2.weight",
+            {place.config.width, ffn},
             Init::residual_normal,
             true,
             "dense",
-            Partition(tensor).cut(1, {ffn})}},
+            place.tensor().cut(1, {ffn})},
+           place.fp8_gradients()},
       parameters_{fc2_.weight, fc1_.weight} {}
 
 Tensor FeedForward::hidden(Recorder& recorder, const std::string& name, const AllRows& x) const {

@@ -17,10 +17,10 @@ namespace stowage::layers {
 /// than its bytes.
 class FeedForward {
  public:
-  /// @param tensor ranks that share its columns  @param key the deck's name of ffn
-  /// @param prefix of the parameters' names  @param module of the saved fc1 output
-  FeedForward(const ModelConfig& config, std::int64_t ffn, const char* key,
-              const parallel::RankGroup& tensor, const std::string& prefix, std::string module);
+  /// @param key the deck's name of ffn  @param part of the layer, in the parameters' names
+  /// @param module of the saved fc1 output
+  FeedForward(const MixerPlace& place, std::int64_t ffn, const char* key, const char* part,
+              std::string module);
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "layers/recording/kind.hpp"
+#include "layers/recording/partition.hpp"
 #include "layers/recording/recorder.hpp"
 #include "parallel/groups/ranks.hpp"
 
@@ -43,6 +44,11 @@ struct MixerPlace {
   std::string prefix;    ///< of its parameters' names: "layers.3"
   int layer;             ///< its number in the model
   double aux_scale = 1;  ///< see Model
+
+  /// How tensor ranks share it.
+  Partition tensor() const { return Partition(ranks.group(parallel::Group::tensor)); }
+  /// As what its products quantise gradients; none: they are not quantised.
+  std::optional<execution::Dtype> fp8_gradients() const { return config.fp8_gradients(layer); }
 };
 
 /// @throws Error (exit 2) if heads, groups, widths or experts do not divide among the ranks

@@ -23,23 +23,24 @@ using kernels::ColumnsOf;
 /// fused op has no room for: they have conv and scan as two ops.
 class Mamba final : public Mixer {
  public:
-  Mamba(const ModelConfig& config, const parallel::Ranks& ranks, const std::string& prefix)
-      : width_(config.width),
-        rows_(ranks.shared_group(parallel::Group::tensor)),
-        mamba_(part_of(config.mamba, ranks)),
+  explicit Mamba(const MixerPlace& place)
+      : width_(place.config.width),
+        rows_(place.ranks.shared_group(parallel::Group::tensor)),
+        mamba_(part_of(place.config.mamba, place.ranks)),
         shape_(shape_of(mamba_)),
-        segments_(ranks.shared_group(parallel::Group::context), shape_),
-        norm_(ranks.shared_group(parallel::Group::tensor),
-              {prefix + ".mamba.norm.weight",
-               {config.mamba.inner()},
+        segments_(place.ranks.shared_group(parallel::Group::context), shape_),
+        norm_(place.ranks.shared_group(parallel::Group::tensor),
+              {place.prefix + ".mamba.norm.weight",
+               {place.config.mamba.inner()},
                Init::ones,
                false,
                "dense",
-               Partition(ranks.group(parallel::Group::tensor)).cut(0, {config.mamba.inner()})},
-              mamba_.groups, copies(config.mamba, ranks), config.norm_epsilon) {
-    const Shape& all = config.mamba;
-    const Partition partition(ranks.group(parallel::Group::tensor));
-    const int copies = this->copies(all, ranks);
+               Partition(place.ranks.group(parallel::Group::tensor))
+                   .cut(0, {place.config.mamba.inner()})},
+              mamba_.groups, copies(place.config.mamba, place.ranks), place.config.norm_epsilon) {
+    const Shape& all = place.config.mamba;
+    const Partition partition(place.ranks.group(parallel::Group::tensor));
+    const int copies = this->copies(all, place.ranks);
     const std::int64_t inner = all.inner(), heads = all.heads;
     const Block group(group_width(all), copies);
     // B and C of a group are on every rank that has heads of it.
@@ -48,17 +49,24 @@ class Mamba final : public Mixer {
     };
     const auto parameter = [&](const char* name, std::vector<std::int64_t> shape, Init init,
                                bool decay, std::vector<Cut> cuts, const Repeat& repeated = {}) {
-      return Parameter{prefix + ".mamba." + name, std::move(shape), init, decay, "dense",
-                       std::move(cuts),           repeated};
+      return Parameter{place.prefix + ".mamba." + name,
+                       std::move(shape),
+                       init,
+                       decay,
+                       "dense",
+                       std::move(cuts),
+                       repeated};
     };
     const std::vector<Cut> by_head = partition.cut(0, {heads});
     const std::vector<Cut> by_channel = partition.cut(0, {inner, group, group});
     const Repeat channels = repeat(mamba_.inner());
     in_proj_ = {parameter("in_proj.weight", {all.projection(), width_}, Init::normal, true,
                           partition.cut(0, {inner, inner, group, group, heads}),
-                          repeat(2 * mamba_.inner()))};
+                          repeat(2 * mamba_.inner())),
+                place.fp8_gradients()};
     out_proj_ = {parameter("out_proj.weight", {width_, inner}, Init::residual_normal, true,
-                           partition.cut(1, {inner}))};
+                           partition.cut(1, {inner})),
+                 place.fp8_gradients()};
     conv_weight_ = parameter("conv1d.weight", {all.conv_channels(), all.conv_width},
                              Init::uniform_taps, false, by_channel, channels);
     conv_bias_ =
@@ -323,7 +331,7 @@ class Mamba final : public Mixer {
 }  // namespace
 
 std::unique_ptr<Mixer> make_mamba(const MixerPlace& place) {
-  return std::make_unique<Mamba>(place.config, place.ranks, place.prefix);
+  return std::make_unique<Mamba>(place);
 }
 
 }  // namespace stowage::layers

@@ -6,11 +6,10 @@ namespace {
 /// The dense MLP layer.
 class Mlp final : public Mixer {
  public:
-  Mlp(const ModelConfig& config, const parallel::Ranks& ranks, const std::string& prefix)
-      : width_(config.width),
-        rows_(ranks.shared_group(parallel::Group::tensor)),
-        body_(config, config.mlp.ffn, "model.ffn_hidden_size", ranks.group(parallel::Group::tensor),
-              prefix + ".mlp", "mlp_act") {}
+  explicit Mlp(const MixerPlace& place)
+      : width_(place.config.width),
+        rows_(place.ranks.shared_group(parallel::Group::tensor)),
+        body_(place, place.config.mlp.ffn, "model.ffn_hidden_size", ".mlp", "mlp_act") {}
 
   const std::vector<Parameter>& parameters() const override { return body_.parameters(); }
 
@@ -45,8 +44,6 @@ class Mlp final : public Mixer {
 
 }  // namespace
 
-std::unique_ptr<Mixer> make_mlp(const MixerPlace& place) {
-  return std::make_unique<Mlp>(place.config, place.ranks, place.prefix);
-}
+std::unique_ptr<Mixer> make_mlp(const MixerPlace& place) { return std::make_unique<Mlp>(place); }
 
 }  // namespace stowage::layers

@@ -68,32 +68,33 @@ bool share_one_exchange(const SharedExperts& experts, const parallel::Ranks& ran
 /// the activation, so the combine is a plain sum over a token's rows.
 class Moe final : public Mixer {
  public:
-  Moe(const ModelConfig& config, const parallel::Ranks& ranks, const std::string& prefix, int layer,
-      double aux_scale)
-      : width_(config.width),
-        ffn_(config.moe.ffn),
-        topk_(config.moe.topk),
-        activation_(config.mlp.activation),
-        experts_(config, ranks),
-        one_exchange_(share_one_exchange(experts_, ranks)),
-        router_(config, Partition(ranks.group(parallel::Group::tensor)), prefix, layer, aux_scale),
-        fc1_{{prefix + ".experts.fc1.weight",
-              {config.moe.experts, kernels::activation_width(activation_, ffn_), width_},
+  explicit Moe(const MixerPlace& place)
+      : width_(place.config.width),
+        ffn_(place.config.moe.ffn),
+        topk_(place.config.moe.topk),
+        activation_(place.config.mlp.activation),
+        experts_(place.config, place.ranks),
+        one_exchange_(share_one_exchange(experts_, place.ranks)),
+        router_(place.config, Partition(place.ranks.group(parallel::Group::tensor)), place.prefix,
+                place.layer, place.aux_scale),
+        fc1_{{place.prefix + ".experts.fc1.weight",
+              {place.config.moe.experts, kernels::activation_width(activation_, ffn_), width_},
               Init::normal,
               true,
               "expert",
-              experts_.partition().cut(0, {config.moe.experts})}},
-        fc2_{{prefix + ".experts.fc2.weight",
-              {config.moe.experts, width_, ffn_},
+              experts_.partition().cut(0, {place.config.moe.experts})}},
+        fc2_{{place.prefix + ".experts.fc2.weight",
+              {place.config.moe.experts, width_, ffn_},
               Init::residual_normal,
               true,
               "expert",
-              experts_.partition().cut(0, {config.moe.experts})}} {
+              experts_.partition().cut(0, {place.config.moe.experts})}} {
     parameters_ = {fc2_.weight, fc1_.weight};
-    if (config.moe.shared_ffn > 0) {
-      shared_.emplace(config, config.moe.shared_ffn, "model.moe_shared_expert_hidden_size",
-                      ranks.group(parallel::Group::tensor), prefix + ".shared", "shared_expert");
-      if (!one_exchange_) shared_rows_ = SharedRows(ranks.shared_group(parallel::Group::tensor));
+    if (place.config.moe.shared_ffn > 0) {
+      shared_.emplace(place, place.config.moe.shared_ffn, "model.moe_shared_expert_hidden_size",
+                      ".shared", "shared_expert");
+      if (!one_exchange_)
+        shared_rows_ = SharedRows(place.ranks.shared_group(parallel::Group::tensor));
       for (const Parameter& p : shared_->parameters()) parameters_.push_back(p);
     }
     parameters_.push_back(router_.parameter());
@@ -369,9 +370,6 @@ class Moe final : public Mixer {
 
 }  // namespace
 
-std::unique_ptr<Mixer> make_moe(const MixerPlace& place) {
-  return std::make_unique<Moe>(place.config, place.ranks, place.prefix, place.layer,
-                               place.aux_scale);
-}
+std::unique_ptr<Mixer> make_moe(const MixerPlace& place) { return std::make_unique<Moe>(place); }
 
 }  // namespace stowage::layers

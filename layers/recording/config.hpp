@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 
+#include "execution/dtype.hpp"
 #include "kernels/activation/activation.hpp"
 #include "kernels/moe/forced_load.hpp"
 #include "kernels/rope/rope_frequencies.hpp"
@@ -82,10 +84,24 @@ struct ModelConfig {
     std::int64_t frozen_tokens = 0;
   } moe;
 
+  /// Products of 8 bits, of all layers but the first and the last ones: in_proj and out_proj, qkv and
+  /// proj, dense MLPs and shared experts.
+  struct Fp8 {
+    bool on = false;
+    int first_layers = 2, last_layers = 2;                ///< that stay as they are
+    execution::Dtype gradients = execution::Dtype::e5m2;  ///< as what they are quantised
+  } fp8;
+
   int layers() const {
     int count = 0;
     for (const char letter : pattern) count += letter != '|';
     return count;
+  }
+  /// As what a layer quantises gradients; none: its products are not quantised.
+  std::optional<execution::Dtype> fp8_gradients(int layer) const {
+    const bool quantised =
+        fp8.on && layer >= fp8.first_layers && layer < layers() - fp8.last_layers;
+    return quantised ? std::optional(fp8.gradients) : std::nullopt;
   }
 };
 

@@ -50,7 +50,38 @@ std::vector<Row<ModelConfig>> rows<ModelConfig>() {
                                 [](const layers::Kind* k) { return std::ispunct(k->letter); });
   for (const layers::Kind* kind : kinds)
     if (kind->rows) kind->rows(all);
+  append(all, &ModelConfig::fp8);
   return all;
+}
+
+template <>
+std::vector<Row<ModelConfig::Fp8>> rows<ModelConfig::Fp8>() {
+  using Fp8 = ModelConfig::Fp8;
+  return {
+      row(&Fp8::on,
+          {.key = "train.precision",
+           .numerics = true,
+           .help = "Products of in_proj, out_proj, qkv, proj, dense MLPs and shared experts: of "
+                   "dtype, or of 8 bits, each factor with a scale of its own. What is stored stays "
+                   "in dtype."},
+          {{"dtype", false}, {"fp8", true}}),
+      row(&Fp8::first_layers, {.key = "train.fp8_first_layers",
+                               .unit = "layers",
+                               .range = between(0, kMostCount),
+                               .numerics = true,
+                               .help = "With precision fp8: first layers that stay in dtype."}),
+      row(&Fp8::last_layers, {.key = "train.fp8_last_layers",
+                              .unit = "layers",
+                              .range = between(0, kMostCount),
+                              .numerics = true,
+                              .help = "With precision fp8: last layers that stay in dtype."}),
+      row(&Fp8::gradients,
+          {.key = "train.fp8_gradients",
+           .numerics = true,
+           .help =
+               "With precision fp8: the format of gradients. Activations and weights are e4m3."},
+          {{"e5m2", execution::Dtype::e5m2}, {"e4m3", execution::Dtype::e4m3}}),
+  };
 }
 
 }  // namespace stowage::inputs
@@ -93,6 +124,11 @@ void check(const ModelConfig& model, const Deck& deck) {
                 {key(&TrainConfig::micro_batch_size), key(&TrainConfig::seq_length), width});
   for (const Kind* kind : all_kinds())
     if (kind->check && kind->in(pattern)) kind->check(model, deck);
+  using Fp8 = ModelConfig::Fp8;
+  if (model.fp8.on && model.fp8.first_layers + model.fp8.last_layers >= model.layers())
+    throw_usage("{} with {} and {} quantises none of the {} layers of {}", cite(deck, &Fp8::on),
+                cite(deck, &Fp8::first_layers), cite(deck, &Fp8::last_layers), model.layers(),
+                key(&ModelConfig::pattern));
   if (read(deck, &inputs::DataConfig::document_token) >= model.vocabulary)
     throw_usage("{} must be below {}", cite(deck, &inputs::DataConfig::document_token),
                 cite(deck, &ModelConfig::vocabulary));

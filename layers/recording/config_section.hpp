@@ -5,7 +5,8 @@
 #include "inputs/deck/section.hpp"
 #include "layers/recording/config.hpp"
 
-// Rows of [model]: those of a kind of layer stand in its *_kind.cpp.
+// Rows of [model], and of what its products are computed in; those of a kind of layer stand in its
+// *_kind.cpp.
 namespace stowage::inputs {
 
 template <>
@@ -18,6 +19,8 @@ template <>
 std::vector<Row<layers::ModelConfig::Mamba>> rows<layers::ModelConfig::Mamba>();
 template <>
 std::vector<Row<layers::ModelConfig::Mlp>> rows<layers::ModelConfig::Mlp>();
+template <>
+std::vector<Row<layers::ModelConfig::Fp8>> rows<layers::ModelConfig::Fp8>();
 template <>
 std::vector<Row<layers::ModelConfig::Moe>> rows<layers::ModelConfig::Moe>();
 

@@ -1,0 +1,122 @@
+// Products of 8 bits: offloaded, recomputed and graphed steps have the bits of the plain one, and
+// gradients are those of the products that they stand for, but for the rounding. Built twice: on
+// the host, and for a GPU (STOWAGE_TEST_CUDA), at sizes that reach the tensor-core kernels.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "matrix.hpp"
+
+#if STOWAGE_TEST_CUDA
+#include "ctest/kernels/need_gpu.hpp"
+#include "execution/cuda_backend.hpp"
+#endif
+
+namespace stowage::ctest {
+namespace {
+
+using execution::Dtype;
+
+#if STOWAGE_TEST_CUDA
+
+std::unique_ptr<execution::Backend> make_backend() { return execution::make_cuda_backend(); }
+
+void set_sizes(forecast::TrainerOptions& options) { enlarge(options, 128); }
+
+#else
+
+std::unique_ptr<execution::Backend> make_backend() { return execution::make_host_backend(); }
+
+/// All that a product takes in multiples of 16.
+void set_sizes(forecast::TrainerOptions& options) {
+  layers::ModelConfig& model = options.model;
+  model.width = 16;
+  model.attention = {4, 2, 4, true, {100.0}};
+  model.mamba = {.heads = 4, .head_dim = 8, .groups = 2, .state = 7, .chunk = 4};
+  model.mlp.ffn = 16;
+  model.moe.shared_ffn = 16;
+  options.step.tokens = options.step.sequence = 32;
+}
+
+#endif
+
+void quantise(forecast::TrainerOptions& options) {
+  set_sizes(options);
+  options.model.fp8 = {.on = true, .first_layers = 0, .last_layers = 0};
+}
+
+class fp8 : public testing::Test {
+ protected:
+#if STOWAGE_TEST_CUDA
+  void SetUp() override { STOWAGE_NEED_GPU(); }
+#endif
+};
+
+TEST_F(fp8, offload_recompute_and_graphs_change_no_bit) {
+  // Payloads are scratch: more of what a step needs cannot leave.
+  constexpr std::size_t kBudgetPercent = 75;
+  Matrix matrix{{.backend = make_backend,
+                 .adjust = quantise,
+                 .budget_percent = kBudgetPercent,
+                 .digest = true}};
+  std::vector<Cell> cells = pairwise_cells();
+  std::erase_if(cells, [](const Cell& cell) {
+    return cell.offload != "all" && cell.offload != "none" && cell.offload != "auto" &&
+           cell.offload != "mamba_ssm";
+  });
+  ASSERT_GE(cells.size(), 8U);
+  for (const Cell& cell : cells) matrix.check(cell);
+}
+
+/// Gradients of a step, by parameter.
+std::map<std::string, std::vector<double>> gradients(bool on, Dtype format, int first, int last) {
+  forecast::TrainerOptions options = tiny_options(every_kind() + "M", Dtype::bf16);
+  quantise(options);
+  options.model.fp8 = {.on = on, .first_layers = first, .last_layers = last, .gradients = format};
+  options.model.moe.frozen_tokens = options.step.tokens;  // the same experts
+  TinyRun run(std::move(options), make_backend());
+  run.freeze_routing();
+  run.train(1, 0.0);
+  std::map<std::string, std::vector<double>> all;
+  for (const layers::Parameter& p : run.trainer().plan().model().parameters())
+    all[p.name] = run.read(layers::gradient_name(p.name));
+  return all;
+}
+
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(a[i] - b[i], 2);
+    norm += b[i] * b[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+// By norm e4m3 rounds a factor by 0.03 and e5m2 by 0.06: half of 2^-4 and 2^-3. A gradient has passed
+// some ten products of two: 0.06 sqrt(20) = 0.27.
+TEST_F(fp8, gradients_are_those_of_the_model_but_for_the_rounding) {
+  const auto exact = gradients(false, Dtype::e5m2, 0, 0);
+  const auto wide = gradients(true, Dtype::e5m2, 0, 0), fine = gradients(true, Dtype::e4m3, 0, 0);
+  std::vector<double> all, all_wide, all_fine;
+  for (const auto& [name, gradient] : exact) {
+    EXPECT_LT(distance(wide.at(name), gradient), 0.9) << name;  // some are sums that nearly cancel
+    EXPECT_GT(distance(wide.at(name), gradient), 0.002) << name;
+    all.insert(all.end(), gradient.begin(), gradient.end());
+    all_wide.insert(all_wide.end(), wide.at(name).begin(), wide.at(name).end());
+    all_fine.insert(all_fine.end(), fine.at(name).begin(), fine.at(name).end());
+  }
+  EXPECT_LT(distance(all_wide, all), 0.4);
+  EXPECT_LT(distance(all_fine, all), distance(all_wide, all));
+}
+
+TEST_F(fp8, first_and_last_layers_stay_as_they_are) {
+  const int layers = static_cast<int>(every_kind().size()) + 1;
+  const auto exact = gradients(false, Dtype::e5m2, 0, 0);
+  EXPECT_EQ(gradients(true, Dtype::e5m2, 1, layers - 1), exact);
+  EXPECT_EQ(gradients(true, Dtype::e5m2, layers, 0), exact);
+  EXPECT_NE(gradients(true, Dtype::e5m2, 1, layers - 2), exact);
+}
+
+}  // namespace
+}  // namespace stowage::ctest
