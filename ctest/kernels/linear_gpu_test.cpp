@@ -136,7 +136,8 @@ TEST(linear_gpu, a_row_of_the_table_is_written_as_code) {
       dense_shape(3, 4, 5, Transpose::yes, Transpose::no, Dtype::bf16, Dtype::fp32, true);
   shape.a_stride = 8;
   EXPECT_EQ(table_row({"GPU", 130100, shape, {0x42, 0, 7}}),
-            "{\"GPU\", 130100, {3, 4, 5, 8, 4, 4, T, N, bf16, bf16, fp32, true, false}, {0x42, 0x0, 0x7}},");
+            "{\"GPU\", 130100, {3, 4, 5, 8, 4, 4, T, N, bf16, bf16, fp32, true, false}, "
+            "{0x42, 0x0, 0x7}},");
   EXPECT_FALSE(tabled_algorithm("GPU", 130100, shape).has_value());
 }
 

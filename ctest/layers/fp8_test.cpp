@@ -93,8 +93,8 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
   return std::sqrt(difference / norm);
 }
 
-// By norm e4m3 rounds a factor by 0.03 and e5m2 by 0.06: half of 2^-4 and 2^-3. A gradient has passed
-// some ten products of two: 0.06 sqrt(20) = 0.27.
+// By norm e4m3 rounds a factor by 0.03 and e5m2 by 0.06: half of 2^-4 and 2^-3. A gradient has
+// passed some ten products of two: 0.06 sqrt(20) = 0.27.
 TEST_F(fp8, gradients_are_those_of_the_model_but_for_the_rounding) {
   const auto exact = gradients(false, Dtype::e5m2, 0, 0);
   const auto wide = gradients(true, Dtype::e5m2, 0, 0), fine = gradients(true, Dtype::e4m3, 0, 0);

@@ -4,9 +4,9 @@
 
 namespace stowage::kernels {
 
-/// c (m, n) = a_scale * b_scale * a (m, k) b (n, k)^T, or c += with `accumulate`: the product of two
-/// quantised tensors (quantise.hpp). Both factors have k as their inner dimension, since Hopper's
-/// 8-bit products read no other.
+/// c (m, n) = a_scale * b_scale * a (m, k) b (n, k)^T, or c += with `accumulate`: the product of
+/// two quantised tensors (quantise.hpp). Both factors have k as their inner dimension, since
+/// Hopper's 8-bit products read no other.
 ///
 /// A linear layer y = x w^T takes x and w as they are stored; dx = dy w the transpose of w; and
 /// dw = dy^T x the transposes of dy and x.

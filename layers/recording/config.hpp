@@ -84,8 +84,8 @@ struct ModelConfig {
     std::int64_t frozen_tokens = 0;
   } moe;
 
-  /// Products of 8 bits, of all layers but the first and the last ones: in_proj and out_proj, qkv and
-  /// proj, dense MLPs and shared experts.
+  /// Products of 8 bits, of all layers but the first and the last ones: in_proj and out_proj, qkv
+  /// and proj, dense MLPs and shared experts.
   struct Fp8 {
     bool on = false;
     int first_layers = 2, last_layers = 2;                ///< that stay as they are
