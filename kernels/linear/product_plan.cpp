@@ -121,7 +121,8 @@ struct ProductPlan::State {
 
   template <class T>
   void describe(cublasLtMatmulDescAttributes_t name, T value) const {
-    check(cublasLtMatmulDescSetAttribute(product, name, &value, sizeof value),
+    check(cublasLtMatmulDescSetAttribute(product, name, static_cast<const void*>(&value),
+                                         sizeof value),
           "cublasLtMatmulDescSetAttribute");
   }
 
