@@ -78,6 +78,20 @@ TEST(axes, stages_of_any_schedule_equal_one_rank) {
   }
 }
 
+// Grids whose ranks have whole products: others find other largest magnitudes.
+TEST(axes, products_of_8_bits_equal_one_rank) {
+  const Axes axes;
+  for (Case c : axes.grids()) {
+    if (c.tensor > 1 || c.context > 1) continue;
+    c.microbatches = 3;
+    forecast::TrainerOptions options = options_of("M*-E", Dtype::fp64);
+    quantise(options);
+    SCOPED_TRACE(text(c, "8 bits"));
+    axes.compare(options, c);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
 TEST(axes, variants_equal_one_rank) {
   const Axes axes;
   for (Case c : axes.grids())

@@ -94,6 +94,17 @@ forecast::TrainerOptions tiny_options(const std::string& pattern, Dtype storage)
   return options;
 }
 
+void quantise(forecast::TrainerOptions& options) {
+  layers::ModelConfig& model = options.model;
+  model.width = 16;
+  model.attention = {4, 4, 4, true, {100.0}};
+  model.mamba = {.heads = 4, .head_dim = 8, .groups = 2, .state = 7, .chunk = 4};
+  model.mlp.ffn = 16;
+  model.moe.shared_ffn = 16;
+  options.step.tokens = options.step.sequence = 32;
+  model.fp8 = {.on = true, .first_layers = 0, .last_layers = 0};
+}
+
 void enlarge(forecast::TrainerOptions& options, int head_dim) {
   layers::ModelConfig& model = options.model;
   model.width = 256;

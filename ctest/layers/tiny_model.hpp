@@ -29,6 +29,9 @@ std::vector<std::string> module_names();
 /// whose borders are no multiple of a chunk, and a tail.
 forecast::TrainerOptions tiny_options(const std::string& pattern, execution::Dtype storage);
 
+/// Products of 8 bits in all layers, whose sizes are multiples of 16.
+void quantise(forecast::TrainerOptions& options);
+
 /// Layers of the standard decks, narrower, with as many heads and experts as show every path of the
 /// tensor-core kernels; 1024 tokens in several chunks and tiles.
 void enlarge(forecast::TrainerOptions& options, int head_dim);

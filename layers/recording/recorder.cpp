@@ -69,8 +69,9 @@ void Recorder::append_weights(execution::Op op, WeightsPosition position) {
 }
 
 void Recorder::append_postponed(PostponedOps& postponed) {
+  const std::size_t meanwhile = program_.ops().size();  // what they make for each other comes behind
   for (PostponedOps::One& one : postponed.ops) {
-    for (std::size_t i = one.before; i < program_.ops().size(); ++i)
+    for (std::size_t i = one.before; i < meanwhile; ++i)
       for (const Use& later : program_.ops()[i].uses)
         for (const Use& use : one.op.uses)
           STOWAGE_ASSERT(use.access != Access::read || later.access == Access::read ||
