@@ -69,7 +69,7 @@ void Recorder::append_weights(execution::Op op, WeightsPosition position) {
 }
 
 void Recorder::append_postponed(PostponedOps& postponed) {
-  const std::size_t meanwhile = program_.ops().size();  // what they make for each other comes behind
+  const std::size_t meanwhile = program_.ops().size();  // what they make themselves comes behind
   for (PostponedOps::One& one : postponed.ops) {
     for (std::size_t i = one.before; i < meanwhile; ++i)
       for (const Use& later : program_.ops()[i].uses)
