@@ -300,6 +300,11 @@ def what_cannot_run_is_told(site):
     del site.env["STOWAGE_LAUNCHER"]
     jobs[site.submit("late", "one_gpu.sbatch", site.deck, options=("--time=3", *ONE_RANK[1:]))] = (
         "3:0", "time limit 00:03:00")
+    with open("stowage_train", "w", encoding="utf-8") as file:  # its ranks end one by one
+        file.write('#!/bin/sh\nsleep "$((2 * SLURM_PROCID))"\necho bad input\nexit 2\n')
+    os.chmod("stowage_train", 0o755)
+    site.env["STOWAGE_BIN"] = os.getcwd()
+    jobs[site.submit("apart", "one_node.sbatch", site.deck)] = ("2:0", "bad input")
     site.env["STOWAGE_BIN"] = "/nowhere"
     jobs[site.submit("bin", "one_node.sbatch", site.deck)] = ("3:0", "set STOWAGE_BIN")
     site.env["STOWAGE_ENV"] = "/nowhere/modules"

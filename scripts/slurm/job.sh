@@ -37,13 +37,14 @@ set_environment() {
 
 # set_launcher: the array `launcher` holds the words in front of the program. One rank a GPU; every
 # rank sees all GPUs of its node and takes that of its own number: binding GPUs to tasks would hide
-# the peers, and with them NVLink.
+# the peers, and with them NVLink. When a rank has ended the others have a minute to end by
+# themselves: a rank that srun ends at once has another exit code, which would be the job's.
 set_launcher() {
   local tasks=${SLURM_NTASKS_PER_NODE:-$((SLURM_NTASKS / SLURM_JOB_NUM_NODES))}
   case ${STOWAGE_LAUNCHER:-srun} in
     srun)
       launcher=(srun "--mpi=${STOWAGE_MPI:-pmix}" "--cpus-per-task=${SLURM_CPUS_PER_TASK:-1}"
-        --cpu-bind=cores --gpu-bind=none --kill-on-bad-exit=1)
+        --cpu-bind=cores --gpu-bind=none --kill-on-bad-exit=0 --wait=60)
       ;;
     mpirun)
       launcher=(mpirun -np "$SLURM_NTASKS"
