@@ -13,8 +13,8 @@ using execution::Dtype;
 
 namespace {
 
-// Of the time of bf16 products: the median of the standard decks' products on an H200, 0.52 to 0.64
-// of it each.
+// An 8-bit product takes 0.57 of the time of the bf16 product: the mean over the products of the
+// standard decks on an H200, which lie between 0.52 and 0.65.
 constexpr double kSavedFlops = 0.43;
 
 }  // namespace
