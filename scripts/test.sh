@@ -36,6 +36,9 @@ fi
 set_up() {
   ensure_packages build run test
   [ "$all" = no ] || ensure_packages cluster tidy
+  if [ "$all" = yes ] && grep -qx ID=debian /etc/os-release; then
+    (ensure_packages browse) || note "no browser: the report is not looked at in one"
+  fi
   ensure_text
   configure "$preset" ON "$werror"
 }

@@ -17,6 +17,8 @@ PACKAGES_TEST=(libgtest-dev clang-format hdf5-tools shellcheck)
 PACKAGES_CLUSTER=(slurm-wlm munge iproute2)
 # To check sources: the version that ctest/lint/tidy.py names, which Debian 12 has.
 PACKAGES_TIDY=(clang-tidy-19)
+# To see the report as a reader does. Ubuntu has it as a snap alone.
+PACKAGES_BROWSE=(chromium)
 
 package_installed() {
   [ "$(dpkg-query -W -f '${Status}' "$1" 2>/dev/null)" = "install ok installed" ]
@@ -73,7 +75,7 @@ install_packages() {
 }
 
 # ensure_packages GROUP...: returns with all packages of the groups installed (build, run, test,
-# cluster, tidy: the lists above), or ends the script with code 3.
+# cluster, tidy, browse: the lists above), or ends the script with code 3.
 ensure_packages() {
   local group list missing
   for group in "$@"; do

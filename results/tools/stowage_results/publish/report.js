@@ -6,10 +6,15 @@ const number = (text) => {
 };
 for (const table of document.querySelectorAll("table")) {
   const body = table.tBodies[0];
-  for (const cell of body.querySelectorAll("td"))
-    if (!cell.querySelector("code") && cell.textContent.length < 24 &&
-        !Number.isNaN(number(cell.textContent)))
-      cell.classList.add("number");
+  // A column of numbers stands to the right; a single one among words does not.
+  const counts = (cell) => !cell.querySelector("code") && cell.textContent.length < 24 &&
+                           !Number.isNaN(number(cell.textContent));
+  for (const head of table.tHead.querySelectorAll("th")) {
+    const column = [...body.rows].map((row) => row.cells[head.cellIndex])
+                                 .filter((cell) => cell?.textContent);
+    if (2 * column.filter(counts).length > column.length)
+      for (const cell of column.filter(counts)) cell.classList.add("number");
+  }
   for (const head of table.tHead.querySelectorAll("th")) {
     head.addEventListener("click", () => {
       const up = head.getAttribute("aria-sort") !== "ascending";

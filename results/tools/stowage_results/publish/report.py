@@ -10,6 +10,7 @@ Exit codes: 0 written, 2 a file is not ours or does not conform, or the page can
 """
 
 import argparse
+import collections
 import html
 import pathlib
 import re
@@ -31,6 +32,8 @@ SCRIPT = pathlib.Path(__file__).with_name("report.js")
 VERDICTS = {"VALID": "right", "INVALID": "wrong", "STOPPED": "stopped"}  # classes of cells
 MOST_BARS = 40  # of one plot: more are no longer read
 LEAST_STEPS = 6  # of a run that is drawn
+MOST_ROWS_OPEN = 12  # of a table that stands open under a paragraph
+CONTINUED = re.compile(r"\.from_\d+$")  # the name of a run that goes on from another's step
 
 
 def sets_in(arguments):
@@ -48,14 +51,15 @@ def sets_in(arguments):
 
 
 def inline(markdown):
-    """Code and text of a cell or a paragraph."""
+    """Code and text of a cell or a paragraph, without the marks of `cells.plain`."""
     parts = re.split(r"`([^`]*)`", markdown)
-    return "".join(f"<code>{html.escape(part)}</code>" if index % 2 else html.escape(part)
+    return "".join("<code>" + html.escape(part.replace("\\|", "|")) + "</code>" if index % 2 else
+                   html.escape(re.sub(r"\\([|<\]])", r"\1", part))
                    for index, part in enumerate(parts))
 
 
 def row_of(line, tag):
-    cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+    cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
     made = []
     for cell in cells:
         kind = "wrong" if cell.startswith(("ERROR", "OTHER BITS")) else VERDICTS.get(cell)
@@ -70,17 +74,32 @@ def table_html(block):
             f"</thead>\n<tbody>\n{body}\n</tbody></table></div>")
 
 
+def block_html(block, before):
+    """A table, a heading, a list or a paragraph. A long table whose paragraph ends with a colon
+    folds under that paragraph."""
+    words = " ".join(block)
+    if words.startswith("|"):
+        made = table_html(block)
+        if len(block) - 2 > MOST_ROWS_OPEN and before and before[-1].endswith(":</p>"):
+            head = before.pop().removeprefix("<p>").removesuffix("</p>")
+            made = f"<details><summary>{head}</summary>{made}</details>"
+        return made
+    if words.startswith("### "):
+        return f"<h3>{inline(words[4:])}</h3>"
+    if words.startswith("- "):
+        items = "".join(f"<li>{inline(item)}</li>" for item in "\n".join(block)[2:].split("\n- "))
+        return f"<ul>{items}</ul>"
+    return f"<p>{inline(words)}</p>"
+
+
 def sections(markdown):
-    """(title, HTML) of each `##` section of table.py's Markdown."""
+    """(title, [HTML of a block]) of each `##` section of table.py's Markdown."""
     found, block = [], []
 
     def close():
         if block:
-            words = " ".join(block)
-            found[-1][1].append(
-                table_html(block) if words.startswith("|") else
-                f"<h3>{inline(words[4:])}</h3>" if words.startswith("### ") else
-                f"<p>{inline(words)}</p>")
+            parts = found[-1][1]
+            parts.append(block_html(block, parts))
             block.clear()
     for line in markdown.splitlines():
         if line.startswith("## "):
@@ -92,22 +111,39 @@ def sections(markdown):
         else:
             block.append(line)
     close()
-    return [(title, "\n".join(parts)) for title, parts in found]
+    return found
+
+
+def same_work(result):
+    """The title of a plot of runs that belong together: those of one deck and batch."""
+    batch = result.key("train.global_batch_size")
+    return result.key("run.name") + (f", batch {batch}" if batch else "")
+
+
+def as_one_run(series):
+    """(name, x, y) of runs, those that went on from a checkpoint joined to their first part. A step
+    that was taken twice counts as it was taken last."""
+    joined = {}
+    for name, x, y in series:
+        joined.setdefault(CONTINUED.sub("", name), {}).update(zip(x, y))
+    return [(name, sorted(taken), [taken[step] for step in sorted(taken)])
+            for name, taken in joined.items()]
 
 
 def training_plots(results):
-    """Losses and step times, the runs of one deck together."""
+    """Losses and step times, a plot for the runs of one deck and batch."""
     made = []
-    for deck in sorted({result.key("run.name") for result in results}):
+    for title in sorted({same_work(result) for result in results}):
         losses, times = [], []
         for result in results:
             loss, step = result.series("train/loss"), result.series("train/step_time")
-            if result.key("run.name") != deck or loss is None or len(loss[0]) < LEAST_STEPS:
+            if same_work(result) != title or loss is None or len(loss[0]) < LEAST_STEPS:
                 continue
             losses.append((name_of(result), *loss))
             times.append((name_of(result), step[0], 1e3 * largest_of_ranks(step[1])))
-        made += [lines(losses, f"{deck}: training loss", "step", "nat"),
-                 lines(times, f"{deck}: time of a step", "step", "ms", from_zero=True)]
+        made += [lines(as_one_run(losses), f"{title}: training loss", "step", "nat"),
+                 lines(as_one_run(times), f"{title}: time of a step", "step", "ms",
+                       from_zero=True)]
     return made
 
 
@@ -183,20 +219,36 @@ PLOTS = {"Training": ("train", training_plots), "Kernels": ("bench_kernels", ker
          "Scaling": ("bench_scaling", scaling_plots)}
 
 
+def summary(results):
+    """What the page is of: sets and their verdicts, machines, commits, dates."""
+    def of(values, none="none"):
+        return html.escape(", ".join(sorted(set(values) - {""})) or none)
+    counts = collections.Counter(one.verdict for one in results)
+    verdicts = ", ".join(f'<span class="{VERDICTS.get(verdict, "wrong")}">{count} '
+                         f"{html.escape(verdict)}</span>" for verdict, count in counts.items())
+    ranks = [one.array("provenance/system/ranks") for one in results]
+    dates = sorted(text(one.file.attrs["created"])[:10] for one in results)
+    rows = [("sets", verdicts),
+            ("GPU", of(text(name) for one in ranks for name in one["gpu_name"])),
+            ("CPU", of(text(name) for one in ranks for name in one["cpu_model"])),
+            ("ranks", of(f"{len(one)}" for one in ranks)),
+            ("commit", of(text(one.file.attrs["git_describe"]) for one in results)),
+            ("measured", html.escape(" to ".join(dict.fromkeys((dates[0], dates[-1])))))]
+    return "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in rows)
+
+
 def page(results):
     contents, body = [], []
-    for number, (title, tables_of) in enumerate(sections(tables(results))):
+    for number, (title, parts) in enumerate(sections(tables(results))):
         driver, plot = PLOTS.get(title, ("", None))
         chosen = [r for r in results if text(r.file.attrs["driver"]) == driver]
-        plots = "\n".join(f"<figure>{one}</figure>" for one in plot(chosen) if one) if plot else ""
+        plots = [f"<figure>{one}</figure>" for one in plot(chosen) if one] if plot else []
+        if plots:  # behind the first table, which is the short one
+            first = next((i for i, part in enumerate(parts) if "<table>" in part), len(parts)) + 1
+            parts.insert(first, '<div class="plots">' + "\n".join(plots) + "</div>")
         contents.append(f'<a href="#s{number}">{html.escape(title)}</a>')
-        body.append(f'<section id="s{number}"><h2>{html.escape(title)}</h2>\n{tables_of}\n'
-                    f'<div class="plots">{plots}</div></section>')
-    commits = sorted({text(r.file.attrs["git_describe"]) for r in results})
-    gpus = sorted({text(name) for r in results
-                   for name in r.array("provenance/system/ranks")["gpu_name"]} - {""})
-    facts = f"{len(results)} sets of {', '.join(commits)}" + (f" on {', '.join(gpus)}" if gpus
-                                                               else " without a GPU")
+        body.append(f'<section id="s{number}"><h2>{html.escape(title)}</h2>\n' +
+                    "\n".join(parts) + "</section>")
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="generator" content="{html.escape(MADE)}">
@@ -204,7 +256,8 @@ def page(results):
 <title>Stowage results</title><style>
 {STYLE.read_text(encoding="utf-8")}</style></head><body>
 <h1>Stowage results</h1>
-<p>{html.escape(facts)}. A click on the head of a column sorts by it.</p>
+<dl>{summary(results)}</dl>
+<p>A click on the head of a column sorts by it.</p>
 <nav>{" ".join(contents)}</nav>
 {"".join(body)}
 <script>
