@@ -45,42 +45,41 @@ TEST(elementwise, columns_are_packed_and_put_back) {
     const std::int64_t width = 11 * unit, first = 3 * unit, count = 5 * unit;
     const Values values = rounded(random.normal(rows * width), storage);
     const Array wide(storage, {rows, width}, values), packed(storage, {rows, count});
-    const Array back(storage, {rows, width});
     run(PackColumns{rows, count, storage}, {.columns = {wide, first, count}, .packed = packed});
-    on_queue([&](Queue& q) {
-      fill(q, back, 0);
-      unpack_columns(q, packed, back.columns(first + unit, count));
-    });
-    const Values of_columns = packed.values(), returned = back.values();
+    const Values of_columns = packed.values();
     for (std::int64_t i = 0; i < rows; ++i)
-      for (std::int64_t j = 0; j < width; ++j) {
-        const auto at = static_cast<std::size_t>(i * width + j);
-        const bool chosen = j >= first + unit && j < first + unit + count;
-        ASSERT_EQ(returned[at], chosen ? values[at - unit] : 0);
-        if (j >= count) continue;
+      for (std::int64_t j = 0; j < count; ++j)
         ASSERT_EQ(of_columns[i * count + j], values[i * width + first + j]);
-      }
   }
 }
 
-TEST(elementwise, sums_are_rounded_into_columns) {
+TEST(elementwise, columns_are_put_back_and_sums_rounded) {
   Random random;
   const std::int64_t rows = 37;
-  for (const auto& [unit, storage] : units_and_types()) {
-    const std::int64_t width = 11 * unit, first = 3 * unit, count = 5 * unit;
-    const Dtype wide = execution::accumulation(storage);
-    const Values values = rounded(random.normal(rows * count), wide);
-    const Array packed(wide, {rows, count}, values), to(storage, {rows, width});
-    on_queue([&](Queue& q) { unpack_columns(q, packed, to.columns(first, count)); });
-    const Values wanted = rounded(values, storage), made = to.values();
-    for (std::int64_t i = 0; i < rows; ++i)
-      for (std::int64_t j = 0; j < count; ++j)
-        ASSERT_EQ(made[i * width + first + j], wanted[i * count + j]);
-    if (storage != Dtype::bf16) continue;
-    EXPECT_THROW(
-        run(PackColumns{rows, count, storage}, {.columns = {to, first, count}, .packed = packed}),
-        execution::Error);
-  }
+  for (const auto& [unit, storage] : units_and_types())
+    for (const Dtype from : {storage, execution::accumulation(storage)})
+      for (const bool all : {false, true}) {
+        const std::int64_t width = 11 * unit, count = 5 * unit;
+        const UnpackColumns op{rows, width, count, from, storage, all};
+        Arrays<UnpackColumns> o = make_arrays(op, random);
+        set(o.x, Values(static_cast<std::size_t>(rows * width), 7));
+        run(op, o);
+        const Values last = rounded(o.last.values(), storage), made = o.x.values();
+        const Values before = all ? o.before.values() : Values{};
+        for (std::int64_t i = 0; i < rows; ++i)
+          for (std::int64_t j = 0; j < width; ++j) {
+            const std::int64_t k = j - (width - count);
+            ASSERT_EQ(made[i * width + j], k >= 0 ? last[i * count + k]
+                                           : all  ? before[i * (width - count) + j]
+                                                  : 7);
+          }
+        if (storage != Dtype::bf16) continue;
+        UnpackColumns other = op;
+        other.from = Dtype::fp64;
+        EXPECT_THROW(run(other, make_arrays(other, random)), execution::Error);
+        o.last = Array(Dtype::fp64, {rows, count});
+        EXPECT_THROW(run(op, o), execution::Error);
+      }
 }
 
 TEST(elementwise, blocks_of_columns_are_split_among_parts) {

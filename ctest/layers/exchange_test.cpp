@@ -8,7 +8,7 @@
 
 #include "execution/error.hpp"
 #include "kernels/linear/product_fill.hpp"
-#include "layers/context/attention_exchange.hpp"
+#include "layers/context/context_attention.hpp"
 #include "tiny_model.hpp"
 
 namespace stowage::ctest {

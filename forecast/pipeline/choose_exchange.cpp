@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "layers/context/attention_exchange.hpp"
+#include "layers/context/context_attention.hpp"
 #include "layers/mixers/kinds.hpp"
 #include "layers/state/state.hpp"
 

@@ -150,21 +150,29 @@ void PackColumns::run(Queue& queue, const Operands<View>& views) const {
 
 Cost PackColumns::cost() const { return {0, 2 * bytes(rows * count, storage)}; }
 
-void unpack_columns(Queue& queue, const View& packed, const Columns& columns) {
-  const Operands operands("unpack_columns");
-  const Dtype storage = operands.storage(columns.view, "columns");
-  const bool wide = packed.dtype() != storage;
-  operands.rank(columns.view, "columns", 2);
-  operands.check(columns, "columns", storage, columns.rows(), columns.count);
-  operands.check(packed, "packed", wide ? execution::accumulation(storage) : storage,
-                 {columns.rows(), columns.count});
+std::string UnpackColumns::fault() const {
+  const bool rounds = from == execution::accumulation(storage);
+  return from == storage || rounds ? ""
+                                   : "last is neither of the dtype of x nor of that of its sums";
+}
+
+void UnpackColumns::run(Queue& queue, const Operands<View>& views) const {
+  check(*this, views);
   execution::with_storage_type(storage, [&]<class S>() {
-    const auto copy = [&]<class From>(const Matrix<const From>& from) {
-      copy_rows(queue, from, matrix<S>(columns));
+    const auto copy = [&]<class From>(const View& packed, std::int64_t first) {
+      const auto source = matrix<const From>(all_columns(packed));
+      copy_rows(queue, source, matrix<S>(Columns{views.x, first, source.columns}));
     };
-    wide ? copy(matrix<const execution::Accumulation<S>>(all_columns(packed)))
-         : copy(matrix<const S>(all_columns(packed)));
+    from == storage
+        ? copy.template operator()<S>(views.last, width - count)
+        : copy.template operator()<execution::Accumulation<S>>(views.last, width - count);
+    if (all) copy.template operator()<S>(views.before, 0);
   });
+}
+
+Cost UnpackColumns::cost() const {
+  return {0, bytes(rows * count, from) + bytes(rows * count, storage) +
+                 (all ? 2 * bytes(rows * (width - count), storage) : 0)};
 }
 
 void SplitColumns::run(Queue& queue, const Operands<View>& views) const {

@@ -75,8 +75,29 @@ struct PackColumns {
   void run(execution::Queue& queue, const Operands<execution::View>& views) const;
 };
 
-/// And back; packed has the dtype of the columns, or that of their sums, which are rounded.
-void unpack_columns(execution::Queue& queue, const execution::View& packed, const Columns& columns);
+/// And back, into the last columns of x: of its dtype, or of that of its sums, which are rounded.
+/// The columns before them come along, or stay as they are.
+struct UnpackColumns {
+  static constexpr std::string_view kName = "unpack_columns";
+  std::int64_t rows, width, count;  ///< count: of the last columns
+  execution::Dtype from, storage;
+  bool all;  ///< the columns before them come along
+
+  template <class T>
+  struct Operands {
+    In<T> last;
+    Out<T> x;
+    In<T> before;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("last", from, {rows, count}), o.last...);
+    f(sum("x", !all, storage, {rows, width}), o.x...);
+    f(in("before", storage, {rows, width - count}).when(all), o.before...);
+  }
+  std::string fault() const;
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+};
 
 /// Blocks of columns that lie side by side, each of which parts share equally.
 struct ColumnBlocks {
