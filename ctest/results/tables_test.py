@@ -26,7 +26,9 @@ from stowage_results.result_files import Refused  # noqa: E402
 
 def made_up(path, gpu="NVIDIA H200"):
     ranks = numpy.array([(gpu.encode(),)], dtype=[("gpu_name", "S40")])
-    return types.SimpleNamespace(path=path, array=lambda _: ranks)
+    made = types.SimpleNamespace(path=path, array=lambda _: ranks)
+    made.once = lambda _, function: function(made)
+    return made
 
 
 class Cells(unittest.TestCase):

@@ -77,6 +77,10 @@ def interval(bounds, scale=1.0):
 
 
 def gpu_name(result):
+    return result.once("gpu_name", first_gpu)
+
+
+def first_gpu(result):
     ranks = result.array("provenance/system/ranks")
     return "" if ranks is None or len(ranks) == 0 else printable(text(ranks[0]["gpu_name"]))
 

@@ -37,7 +37,8 @@ def timing(line, file):
 
 def of_board(peers, result):
     """Timings on the same kind of GPU, as far as they say on which they were made."""
-    return [peer for peer in peers if peer.get("device", gpu_name(result)) == gpu_name(result)]
+    name = gpu_name(result)
+    return [peer for peer in peers if peer.get("device", name) == name]
 
 
 def numbers(shape):
