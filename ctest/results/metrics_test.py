@@ -64,6 +64,7 @@ class Metrics(unittest.TestCase):
                 ("due", '"run and often"', "due is 'run and often', wanted always"),
                 ("samples", '"a/"', "samples is 'a/', wanted a path"),
                 ("samples", '"a/b"', "samples are a/b, which has fewer stars than odd/*/one"),
+                ("shown", '"x: ms"', "shown is 'x: ms', wanted HEADING: FORM of a metric without"),
                 ("signed", '"yes"', "signed is 'yes', wanted one of True, False"),
                 ("units", '"s"', "units is no key of a metric, these are: unit, ")):
             fields = {name: words for name, words in {**ROW, key: value}.items() if words}

@@ -11,7 +11,8 @@ from stowage_results.plain_files import Refused, read_text
 FILES = [pathlib.Path(__file__).resolve().parents[3] / "metrics.toml"]
 UNITS = ("s", "B", "B/s", "FLOP/s", "1/s", "1", "J", "nat")
 BETTER = ("higher", "lower", "neither")
-REQUIRED, OPTIONAL = ("unit", "better", "from", "help"), ("samples", "due", "signed")
+REQUIRED = ("unit", "better", "from", "help")
+OPTIONAL = ("samples", "due", "shown", "signed")
 
 PART = r"(?:\w+|\*\*?)"
 PATH = rf"{PART}(?:/{PART})*"
@@ -22,19 +23,22 @@ FROM = {"reading": "reading", "term": f"({TERM})", "quotient": f"(1 - )?({TERM})
         "series": f"(last|least|sum|zeros|exp of last) of ({PATH})", "function": FUNCTION}
 DUE = {"never": "never", "samples": rf"(always|samples|its \w+ > 0|has \w+|with {PATH})",
        "run": f"((?:{CONDITION})(?: and (?:{CONDITION}))*)", "function": FUNCTION}
+SHOWN = {"nowhere": "nowhere", "column": r"([^:]+): (k|ms|s|T|GiB|nat)(, interval)?"}
 IN_WORDS = {
     "from": "reading, median, median of PATH, its FACT, A / B, 1 - A / B, last, least, sum, zeros "
             "or exp of last of SERIES, or function NAME",
     "due": "always, samples, its FACT > 0, has FACT, with PATH, run, steps, series, some or finite "
-           "SERIES, these joined by and, or function NAME"}
+           "SERIES, these joined by and, or function NAME",
+    "shown": "HEADING: FORM of a metric without stars, with `, interval` if that has a column too"}
 
 
 class Row:
     """One metric, of one name or of all that its stars stand for. `rule` and `when` are the pairs
-    (form, words) of its `from` and `due`."""
+    (form, words) of its `from` and `due`; `shown` has heading, form and whether it has an interval,
+    or nothing."""
 
     def __init__(self, where, tag, fields):
-        fields = {"due": "never", "signed": False, **fields}
+        fields = {"due": "never", "shown": "nowhere", "signed": False, **fields}
         check_fields(where, fields)
         self.tag, self.unit, self.better = tag, fields["unit"], fields["better"]
         self.help, self.signed, self.samples = fields["help"], fields["signed"], fields["samples"]
@@ -43,6 +47,8 @@ class Row:
         self.when = parsed(where, fields, "due", DUE)
         self.pattern, self.times = pattern(tag), pattern(self.samples)
         self.stars = self.pattern.groups
+        nowhere = {"nowhere": SHOWN["nowhere"]}
+        self.shown = parsed(where, fields, "shown", nowhere if self.stars else SHOWN)[1]
         read = re.findall(f"of ({PATH})", self.derived)
         for path in [*read, self.samples] if self.rule[0] in ("term", "quotient") else read:
             if pattern(path).groups > self.stars:

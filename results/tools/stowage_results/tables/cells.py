@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 
+from stowage_results.check.metrics import metrics
 from stowage_results.medians import LEAST_FOR_INTERVAL
 from stowage_results.result_files import text
 
@@ -74,6 +75,27 @@ def metric(result, tag):
 def interval(bounds, scale=1.0):
     low, high = (digits(scale * bound) for bound in bounds)
     return f"{low} .. {high}" if low and high else ""
+
+
+FORMS = {"k": (1e-3, lambda value: f"{digits(value)} k"), "ms": (1e3, digits), "s": (1, digits),
+         "T": (1e-12, digits), "GiB": (2**-30, lambda value: f"{value:.1f} GiB"),
+         "nat": (1, lambda value: f"{value:.4f}")}
+
+
+def shown_headings():
+    """Of the columns that metrics have in the table of training runs, by metrics.toml."""
+    return [words for row in metrics() if row.shown
+            for words in (row.shown[0], *(["95 % interval"] if row.shown[2] else []))]
+
+
+def shown_cells(result):
+    cells = []
+    for row in metrics():
+        if row.shown:
+            value, bounds = metric(result, row.tag)
+            scale, words = FORMS[row.shown[1]]
+            cells += [words(scale * value), *([interval(bounds, scale)] if row.shown[2] else [])]
+    return cells
 
 
 def gpu_name(result):

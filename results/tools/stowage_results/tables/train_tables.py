@@ -5,7 +5,8 @@ import datetime
 import numpy as np
 
 from stowage_results.tables.cells import (GPU, caption, digits, gpu_of, interval, metric, name_of,
-                                          percent, ranks_of, set_cell, stem_of, table)
+                                          percent, ranks_of, set_cell, shown_cells,
+                                          shown_headings, stem_of, table)
 from stowage_results.tables.kernel_tables import ABOVE_PRODUCTS
 from stowage_results.medians import quotient_interval
 from stowage_results.check.official import time_of
@@ -26,19 +27,11 @@ def training(results, ceilings=()):
     lines = ["## Training", ""]
     rows = []
     for result in results:
-        rate, bounds = metric(result, "train/tokens_per_s")
-        gib = metric(result, "train/peak_device_bytes")[0] / 2**30
         rows.append((gpu_of(result), result.key("run.name"), set_cell(result),
                      ranks_of(result), result.key("execution.backend"), result.key("train.dtype"),
-                     len(timed_steps(result)), f"{digits(1e-3 * rate)} k",
-                     interval(bounds, 1e-3),
-                     digits(1e3 * metric(result, "train/step_time")[0]),
-                     digits(1e-12 * metric(result, "train/model_flops_per_s_gpu")[0]),
-                     f"{gib:.1f} GiB", digits(metric(result, "train/setup_time")[0]),
-                     f"{metric(result, 'train/loss')[0]:.4f}"))
-    lines += table((GPU, "deck", "set", "ranks", "backend", "dtype", "steps", "tokens/s",
-                    "95 % interval", "ms a step", "model TFLOP/s a rank", "planned memory a rank",
-                    "set-up s", "loss"), rows)
+                     len(timed_steps(result)), *shown_cells(result)))
+    lines += table((GPU, "deck", "set", "ranks", "backend", "dtype", "steps", *shown_headings()),
+                   rows)
     timed = [result for result in results if "samples/train/timed_step" in result.file]
     if timed:
         lines += ["Of steps that were timed op by op, limit: the time that the fastest product and "
