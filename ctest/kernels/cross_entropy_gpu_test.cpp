@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
+#include <vector>
 
 #include "ctest/kernels/operator_check.hpp"
 #include "ctest/kernels/packed.hpp"
 #include "kernels/cross_entropy/linear_cross_entropy.hpp"
 #include "kernels/cross_entropy/loss_sum.hpp"
 #include "kernels/cross_entropy/row_chunk.hpp"
+#include "kernels/cross_entropy/sharded_cross_entropy.hpp"
 #include "kernels/cross_entropy/softmax_launch.hpp"
 #include "kernels/launch.hpp"
 
@@ -117,6 +120,76 @@ TEST(cross_entropy_gpu, loss_sum_matches_fp64) {
       const double bound = tolerance(Dtype::fp32, static_cast<double>(s.tokens));
       check_on_gpu(op, o, [&](std::string_view) { return bound; });
     }
+}
+
+// The second of two ranks that share the vocabulary, and what both have told of their rows.
+struct Shard {
+  Shard(Random& random, Dtype storage, const Sizes& s, bool gradients)
+      : logits{s.tokens, s.vocabulary, s.width, s.vocabulary, storage},
+        op{s.tokens, s.vocabulary, s.width,      s.vocabulary, 2,
+           storage,  gradients,    s.accumulate, !gradients},
+        made(make_arrays(logits, random)),
+        o(make_arrays(op, random)) {
+    set(made.w, random.normal(s.vocabulary * s.width, 1 / std::sqrt(static_cast<double>(s.width))));
+    o.h = made.h, o.w = made.w;
+    std::vector<std::int32_t> targets;
+    Values stats;  // maximum, sum, logit of the target: the largest one or not
+    for (std::int64_t t = 0; t < s.tokens; ++t) {
+      targets.push_back(
+          static_cast<std::int32_t>(t % 5 == 3 ? -1 : random.integer(0, 2 * s.vocabulary - 1)));
+      for (const double one : {4.0, random.uniform(1, 1, 9)[0], t % 2 == 0 ? 4.0 : 0.5})
+        stats.push_back(one);
+    }
+    for (std::int64_t t = 0; t < s.tokens; ++t)
+      for (const double one : {3.0, random.uniform(1, 1, 9)[0], 0.0}) stats.push_back(one);
+    made.targets = o.targets = int32_array(targets);
+    set(o.stats, stats);
+    if (gradients) set(o.scale, {0.37});
+  }
+
+  double tolerance(std::string_view output) const {
+    const Dtype sums = execution::accumulation(op.storage);
+    const double terms = static_cast<double>(op.vocabulary + op.width + op.rows);
+    if (output == "hits") return 1e-6;
+    if (output == "losses" || output == "stats") return 4 * test::tolerance(sums, terms, 16);
+    if (output == "logits") return test::tolerance(sums, terms, 16);
+    // The gradient of the logits is rounded; of random weights its terms do not cancel by norm.
+    return test::tolerance(output == "dh" ? op.storage : sums, terms, 16) +
+           2 * execution::epsilon(op.storage);
+  }
+
+  ShardedLogits logits;
+  ShardedCrossEntropy op;
+  Arrays<ShardedLogits> made;
+  Arrays<ShardedCrossEntropy> o;
+};
+
+// Logits become their gradients in place: in bf16 these are half of a row, which nobody else reads.
+struct ShardRun : OperatorRun<ShardedCrossEntropy> {
+  std::vector<Output> outputs() const {
+    std::vector<Output> all = OperatorRun<ShardedCrossEntropy>::outputs();
+    std::erase_if(all, [](const Output& one) { return std::string_view(one.name) == "logits"; });
+    return all;
+  }
+};
+
+TEST(cross_entropy_gpu, parts_of_the_vocabulary_match_fp64) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const Sizes& s : kSizes) {
+    if (s.tokens == 0 || s.vocabulary < 8) continue;
+    for (const Dtype storage : kDeviceTypes)
+      for (const bool gradients : {false, true}) {
+        SCOPED_TRACE(testing::Message() << s.tokens << " x " << s.vocabulary << " x " << s.width);
+        const Shard shard(random, storage, s, gradients);
+        const auto tolerance = [&](std::string_view name) { return shard.tolerance(name); };
+        check_on_gpu(shard.logits, shard.made, tolerance);
+        ShardedCrossEntropy wide = shard.op;
+        wide.storage = Dtype::fp64;
+        check_on_gpu(ShardRun{{shard.op, shard.o, tolerance}},
+                     ShardRun{{wide, in_type_of(wide, shard.o), tolerance}});
+      }
+  }
 }
 
 // The pass over logits without the products around it, which a race checker does not understand.

@@ -7,6 +7,7 @@
 #include "ctest/kernels/packed.hpp"
 #include "kernels/cross_entropy/linear_cross_entropy.hpp"
 #include "kernels/cross_entropy/loss_sum.hpp"
+#include "kernels/cross_entropy/sharded_cross_entropy.hpp"
 
 namespace stowage::kernels::test {
 namespace {
@@ -271,6 +272,61 @@ TEST(cross_entropy, cost_has_the_logits_apart) {
   const execution::Cost loss = alone.cost();
   EXPECT_EQ(loss.apart_bytes, 4.0 * n * vocabulary);
   EXPECT_EQ(loss.more_kernels, 2 * 2 - 1);
+}
+
+// Ranks that share the vocabulary: the same losses, hits and gradients of w, and summands of dh.
+TEST(cross_entropy, parts_of_the_vocabulary_make_the_whole) {
+  Random random;
+  for (const Case& c : {Case{13, 21, 5}, Case{70, 300, 33}, Case{5, 6, 1}})
+    for (const Dtype storage : kFloatingTypes) {
+      const std::int64_t ranks = 3, part = c.vocabulary / ranks;
+      const Inputs in(random, c, storage);
+      const Dtype sums = execution::accumulation(storage);
+      const Array h(storage, {c.tokens, c.width}, in.h), targets = int32_array(in.targets);
+      const Array scale(sums, {1}, Values{kScale}), whole_stats(sums, {ranks * c.tokens, 3});
+      std::vector<Array> ws, logits;
+      Values stats;
+      for (std::int64_t r = 0; r < ranks; ++r) {
+        const auto first = in.w.begin() + r * part * c.width;
+        ws.emplace_back(storage, std::vector<std::int64_t>{part, c.width},
+                        Values(first, first + part * c.width));
+        const ShardedLogits op{c.tokens, part, c.width, r * part, storage};
+        Arrays<ShardedLogits> o = make_arrays(op, random);
+        o.h = h, o.w = ws.back(), o.targets = targets;
+        test::run(op, o);
+        logits.push_back(o.logits);
+        const Values own = o.stats.values();
+        stats.insert(stats.end(), own.begin(), own.end());
+      }
+      set(whole_stats, stats);
+      const Results expected = run(c, storage, in);
+      const Values hits = evaluated(c, storage, in).hits.values();
+      Results found{{}, Values(in.h.size(), 0), {}};
+      double summands = 0;  // sizes of the ranks' dh, each of which is rounded
+      for (std::int64_t r = 0; r < ranks; ++r) {
+        const ShardedCrossEntropy op{c.tokens, part, c.width, r * part, ranks,
+                                     storage,  true, false,   true};
+        Arrays<ShardedCrossEntropy> o = make_arrays(op, random);
+        o.h = h, o.w = ws[at(r)], o.targets = targets, o.stats = whole_stats;
+        o.logits = logits[at(r)], o.scale = scale;
+        test::run(op, o);
+        if (r > 0) {
+          EXPECT_EQ(o.losses.values(), found.losses) << "ranks have other losses";
+        }
+        found.losses = o.losses.values();
+        EXPECT_EQ(o.hits.values(), hits);
+        const Values dh = o.dh.values(), dw = o.dw.values();
+        for (std::size_t i = 0; i < dh.size(); ++i) found.dh[i] += dh[i];
+        summands += std::sqrt(dot(dh, dh));
+        found.dw.insert(found.dw.end(), dw.begin(), dw.end());
+      }
+      const double terms = static_cast<double>(c.tokens + c.vocabulary + c.width);
+      EXPECT_LT(rms_difference(found.losses, plain_losses(c, in)), loss_tolerance(c, storage));
+      EXPECT_LT(relative_error(found.dw, expected.dw), tolerance(sums, terms, 16));
+      summands /= std::sqrt(dot(expected.dh, expected.dh));
+      EXPECT_LT(relative_error(found.dh, expected.dh),
+                std::max(1.0, summands) * tolerance(storage, terms, 16));
+    }
 }
 
 TEST(cross_entropy, loss_sum_counts_targets) {

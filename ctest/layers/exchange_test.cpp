@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -128,6 +129,24 @@ TEST(exchange, every_rank_finds_the_same) {
     for (std::size_t i = 0; i < first.forms.size(); ++i)
       EXPECT_EQ(own.forms[i].time_s(), first.forms[i].time_s());
   }
+}
+
+// Four ranks share the rows of a sequence by two axes, and each has 16: a router's gradient is of
+// these, and its losses count those of both tensor ranks.
+TEST(exchange, a_routers_costs_are_of_the_rows_that_this_rank_takes) {
+  forecast::TrainerOptions options = tiny_options("E", execution::Dtype::bf16);
+  options.model.vocabulary = 16;
+  options.model.moe = {.experts = 32, .topk = 2, .ffn = 8};
+  options.step.tokens = options.step.sequence = 64;
+  options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(4, 2, 2, 1, 1), 0);
+  const forecast::TrainerPlan plan(options);
+  std::map<std::string, execution::Cost> costs;
+  for (const execution::Op& op : plan.training().front()->recorded.program.ops())
+    costs[op.name.substr(op.name.rfind('/') + 1)] = op.cost;
+  const auto width = static_cast<double>(options.model.width);
+  EXPECT_EQ(costs.at("router_gate_backward").flops, 2 * 2 * 16 * 32 * width);
+  EXPECT_EQ(costs.at("count").bytes, 4 * (16 * 2 + 33));
+  EXPECT_EQ(costs.at("count_tokens").bytes, 4 * (2 * 16 * 2 + 33));
 }
 
 using ExpertExchange = forecast::ExpertForecast::Exchange;

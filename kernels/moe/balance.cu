@@ -4,7 +4,7 @@
 // strided sum a lane and a butterfly, by every warp for itself; counts below 2^24 add exactly.
 
 #include "kernels/hopper/warp.cuh"
-#include "kernels/moe/balance_launch.hpp"
+#include "kernels/moe/balance.hpp"
 
 #include <cuda_runtime.h>
 
@@ -33,18 +33,27 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-int launch_expert_load(std::int64_t experts, const std::int32_t* offsets, float* load,
-                       bool accumulate, void* stream) {
-  count_load<<<1, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(static_cast<int>(experts),
-                                                                    offsets, load, accumulate);
-  return cudaGetLastError();
-}
-
-int launch_expert_bias_update(std::int64_t experts, const float* load, float* bias, double rate,
-                              const std::int32_t* step_ok, void* stream) {
-  update_bias<<<1, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-      static_cast<int>(experts), load, bias, static_cast<float>(rate), step_ok);
-  return cudaGetLastError();
-}
-
 }  // namespace stowage::kernels::moe
+
+namespace stowage::kernels {
+
+template <class S>
+int ExpertLoad::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  moe::count_load<<<1, moe::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
+      static_cast<int>(experts), o.offsets, o.load, accumulate);
+  return cudaGetLastError();
+}
+
+template <class S>
+int ExpertBiasUpdate::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  moe::update_bias<<<1, moe::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
+      static_cast<int>(experts), o.load, o.bias, static_cast<float>(rate), o.step_ok);
+  return cudaGetLastError();
+}
+
+template int ExpertLoad::launch(const Operands<Pointers<float>>&, void*) const;
+template int ExpertLoad::launch(const Operands<Pointers<execution::Bf16>>&, void*) const;
+template int ExpertBiasUpdate::launch(const Operands<Pointers<float>>&, void*) const;
+template int ExpertBiasUpdate::launch(const Operands<Pointers<execution::Bf16>>&, void*) const;
+
+}  // namespace stowage::kernels

@@ -4,7 +4,6 @@
 
 #include "kernels/cost.hpp"
 #include "kernels/launch.hpp"
-#include "kernels/moe/permute_launch.hpp"
 
 namespace stowage::kernels {
 
@@ -13,20 +12,13 @@ using execution::Dtype;
 using execution::Queue;
 using execution::View;
 
-template <class S>
-int PermuteIndex::launch(const Operands<Pointers<S>>& o, void* stream) const {
-  return moe::launch_permute_index(tokens, topk, experts, rows, o.indices, o.offsets, o.token_row,
-                                   o.row_weight, o.weights, stream);
-}
-
 std::string PermuteIndex::fault() const {
   return rows <= tokens * topk ? "" : "row_weight has more elements than indices";
 }
 
 void PermuteIndex::run(Queue& queue, const Operands<View>& views) const {
   kernels::Operands(kName).require(
-      queue.stream() == nullptr ||
-          (experts <= moe::kMostPermutedExperts && tokens * topk <= moe::kMostPermutedPairs),
+      queue.stream() == nullptr || (experts <= kMostExperts && tokens * topk <= kMostPairs),
       "device code takes up to 1024 experts and 2^30 pairs");
   kernels::run(queue, *this, views);
 }
@@ -37,21 +29,10 @@ Cost PermuteIndex::cost() const {
                  bytes(2 * pairs, execution::accumulation(storage))};
 }
 
-template <class S>
-int GatherRows::launch(const Operands<Pointers<S>>& o, void* stream) const {
-  return moe::launch_gather_rows(tokens, topk, width, o.x, o.token_row, o.xs, stream);
-}
-
 // A token without a routed pair is not read.
 Cost GatherRows::cost() const {
   return {0, bytes((std::min(tokens, routed) + routed) * width, storage) +
                  bytes(tokens * topk, Dtype::int32)};
-}
-
-template <class S>
-int CombineRows::launch(const Operands<Pointers<S>>& o, void* stream) const {
-  return moe::launch_combine_rows(tokens, topk, width, o.ys, o.token_row, o.out, accumulate,
-                                  stream);
 }
 
 Cost CombineRows::cost() const {

@@ -10,6 +10,8 @@ namespace stowage::kernels {
 /// with less, the last ones may have none, and LimitOffsets (capacity.hpp) says so.
 struct PermuteIndex {
   static constexpr std::string_view kName = "permute_index";
+  /// Of device code: a block holds one count for each expert and warp in shared memory.
+  static constexpr std::int64_t kMostExperts = 1024, kMostPairs = 1LL << 30;
   std::int64_t tokens, topk, experts, rows;  ///< n, R, E and C
   execution::Dtype storage;
 

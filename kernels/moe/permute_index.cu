@@ -18,7 +18,7 @@
 #include "kernels/hopper/cluster.cuh"
 #include "kernels/hopper/dependent_launch.cuh"
 #include "kernels/hopper/griddepcontrol.cuh"
-#include "kernels/moe/permute_launch.hpp"
+#include "kernels/moe/permute.hpp"
 
 namespace stowage::kernels::moe {
 namespace {
@@ -247,10 +247,13 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads)
 
 }  // namespace
 
-int launch_permute_index(std::int64_t tokens, std::int64_t topk, std::int64_t experts,
-                         std::int64_t room, const std::int32_t* indices, std::int32_t* offsets,
-                         std::int32_t* token_row, float* row_weight, const float* weights,
-                         void* stream) {
+}  // namespace stowage::kernels::moe
+
+namespace stowage::kernels {
+
+template <class S>
+int PermuteIndex::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  using namespace moe;
   const auto pairs = static_cast<int>(tokens * topk);
   const auto shared_bytes = static_cast<int>((kWarps + 3) * experts * sizeof(int));
   const int clusters = std::clamp((pairs + kChunk - 1) / kChunk, 1, kMostClusters);
@@ -260,12 +263,12 @@ int launch_permute_index(std::int64_t tokens, std::int64_t topk, std::int64_t ex
     if (status != cudaSuccess) return status;
     const Arguments args{pairs,
                          static_cast<int>(experts),
-                         static_cast<int>(room),
-                         indices,
-                         offsets,
-                         token_row,
-                         weights,
-                         row_weight};
+                         static_cast<int>(rows),
+                         o.indices,
+                         o.offsets,
+                         o.token_row,
+                         o.weights,
+                         o.row_weight};
     return hopper::launch_dependent(kernel, static_cast<unsigned>(clusters * kBlocks), kThreads,
                                     static_cast<std::size_t>(shared_bytes),
                                     static_cast<cudaStream_t>(stream), args);
@@ -275,4 +278,7 @@ int launch_permute_index(std::int64_t tokens, std::int64_t topk, std::int64_t ex
                          : sort(sort_pairs<11>);
 }
 
-}  // namespace stowage::kernels::moe
+template int PermuteIndex::launch(const Operands<Pointers<float>>&, void*) const;
+template int PermuteIndex::launch(const Operands<Pointers<execution::Bf16>>&, void*) const;
+
+}  // namespace stowage::kernels

@@ -2,7 +2,6 @@
 
 #include "kernels/cost.hpp"
 #include "kernels/launch.hpp"
-#include "kernels/moe/router_launch.hpp"
 
 namespace stowage::kernels {
 
@@ -19,8 +18,9 @@ std::string fault_of(const RouterOptions& options, std::int64_t starts) {
 
 template <class Op>
 void run_on(Queue& queue, const Op& op, const OperandsOf<Op, View>& views) {
-  Operands(Op::kName).require(queue.stream() == nullptr || op.options.experts <= moe::kMostExperts,
-                              "device code takes up to 1024 experts");
+  Operands(Op::kName).require(
+      queue.stream() == nullptr || op.options.experts <= RouterOptions::kMostExperts,
+      "device code takes up to 1024 experts");
   run(queue, op, views);
 }
 
@@ -32,12 +32,6 @@ std::string RouterOptions::fault() const {
   const bool fit = experts > 0 && topk > 0 && groups > 0 && experts % groups == 0 &&
                    group_topk > 0 && group_topk <= groups && topk <= experts / groups * group_topk;
   return fit ? "" : "experts, topk, groups and group_topk do not fit";
-}
-
-template <class S>
-int RouterSelect::launch(const Operands<Pointers<S>>& o, void* stream) const {
-  return moe::launch_router_select(tokens, options, o.logits, o.bias, o.cu_seqlens + starts - 1,
-                                   o.indices, o.weights, stream);
 }
 
 std::string RouterSelect::fault() const { return fault_of(options, starts); }
@@ -53,11 +47,6 @@ Cost RouterSelect::cost() const {
               bytes(tokens * options.topk, Dtype::int32)};
 }
 
-template <class S>
-int RouterWeights::launch(const Operands<Pointers<S>>& o, void* stream) const {
-  return moe::launch_router_weights(tokens, options, o.logits, o.indices, o.weights, stream);
-}
-
 void RouterWeights::run(Queue& queue, const Operands<View>& views) const {
   run_on(queue, *this, views);
 }
@@ -66,13 +55,6 @@ Cost RouterWeights::cost() const {
   return {4 * count(tokens, options.experts),
           bytes(tokens * (options.experts + options.topk), execution::accumulation(storage)) +
               bytes(tokens * options.topk, Dtype::int32)};
-}
-
-template <class S>
-int RouterBackward::launch(const Operands<Pointers<S>>& o, void* stream) const {
-  return moe::launch_router_backward(tokens, options, o.dweights_rows, o.token_row, o.logits,
-                                     o.indices, o.weights, o.offsets, o.cu_seqlens + starts - 1,
-                                     o.dlogits, stream);
 }
 
 std::string RouterBackward::fault() const { return fault_of(options, starts); }
@@ -86,12 +68,6 @@ Cost RouterBackward::cost() const {
       bytes(tokens * (2 * options.experts + 2 * options.topk), execution::accumulation(storage)) +
           bytes(2 * tokens * options.topk, Dtype::int32) +
           bytes(options.experts + 1, Dtype::int32)};
-}
-
-template <class S>
-int RouterLosses::launch(const Operands<Pointers<S>>& o, void* stream) const {
-  return moe::launch_router_losses(tokens, options, o.logits, o.offsets, o.cu_seqlens + starts - 1,
-                                   o.losses, accumulate, stream);
 }
 
 std::string RouterLosses::fault() const { return fault_of(options, starts); }

@@ -9,6 +9,9 @@ namespace stowage::kernels {
 /// How tokens choose experts (arXiv 2412.19437 section 2.1.2, DeepSeek-V3; softmax: arXiv
 /// 2101.03961, Switch).
 struct RouterOptions {
+  /// Of device code: a warp holds the scores of one token in registers.
+  static constexpr int kMostExperts = 1024;
+
   int experts = 0;        ///< E
   int topk = 0;           ///< R, experts per token
   int groups = 1;         ///< the experts lie in this many equal groups …

@@ -158,18 +158,23 @@ __global__ void __launch_bounds__(32 * kTokenWarps, kBlocks<kPer>)
 
 }  // namespace
 
-int launch_router_backward(std::int64_t tokens, const RouterOptions& options,
-                           const float* dweights_rows, const std::int32_t* token_row,
-                           const float* logits, const std::int32_t* indices, const float* weights,
-                           const std::int32_t* offsets, const std::int32_t* routed, float* dlogits,
-                           void* stream) {
+}  // namespace stowage::kernels::moe
+
+namespace stowage::kernels {
+
+template <class S>
+int RouterBackward::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  using namespace moe;
   if (tokens == 0) return cudaSuccess;
-  const Arguments args{dweights_rows, token_row, logits, indices,
-                       weights,       offsets,   routed, dlogits};
+  const Arguments args{
+      o.dweights_rows,           o.token_row, o.logits, o.indices, o.weights, o.offsets,
+      o.cu_seqlens + starts - 1, o.dlogits};
   return with_experts(options.experts, [&]<int kPer>() -> int {
     return hopper::launch_dependent(backward<kPer>, token_blocks(tokens), 32 * kTokenWarps, 0,
                                     static_cast<cudaStream_t>(stream), tokens, options, args);
   });
 }
+template int RouterBackward::launch(const Operands<Pointers<float>>&, void*) const;
+template int RouterBackward::launch(const Operands<Pointers<execution::Bf16>>&, void*) const;
 
-}  // namespace stowage::kernels::moe
+}  // namespace stowage::kernels

@@ -100,9 +100,13 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(32 * kLossWarps<kPer
 
 }  // namespace
 
-int launch_router_losses(std::int64_t tokens, const RouterOptions& options, const float* logits,
-                         const std::int32_t* offsets, const std::int32_t* routed, float* losses,
-                         bool accumulate, void* stream) {
+}  // namespace stowage::kernels::moe
+
+namespace stowage::kernels {
+
+template <class S>
+int RouterLosses::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  using namespace moe;
   return with_experts(options.experts, [&]<int kPer>() -> int {
     constexpr int kThreads = 32 * kLossWarps<kPer>;
     const auto shared_bytes =
@@ -111,10 +115,12 @@ int launch_router_losses(std::int64_t tokens, const RouterOptions& options, cons
         sum_losses<kPer>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
     if (status != cudaSuccess) return status;
     sum_losses<kPer><<<kBlocks, kThreads, static_cast<unsigned>(shared_bytes),
-                       static_cast<cudaStream_t>(stream)>>>(tokens, options, logits, offsets,
-                                                            routed, losses, accumulate);
+                       static_cast<cudaStream_t>(stream)>>>(
+        tokens, options, o.logits, o.offsets, o.cu_seqlens + starts - 1, o.losses, accumulate);
     return cudaGetLastError();
   });
 }
+template int RouterLosses::launch(const Operands<Pointers<float>>&, void*) const;
+template int RouterLosses::launch(const Operands<Pointers<execution::Bf16>>&, void*) const;
 
-}  // namespace stowage::kernels::moe
+}  // namespace stowage::kernels

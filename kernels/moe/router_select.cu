@@ -186,26 +186,35 @@ __global__ void __launch_bounds__(32 * kTokenWarps)
 
 }  // namespace
 
-int launch_router_select(std::int64_t tokens, const RouterOptions& options, const float* logits,
-                         const float* bias, const std::int32_t* routed, std::int32_t* indices,
-                         float* weights, void* stream) {
+}  // namespace stowage::kernels::moe
+
+namespace stowage::kernels {
+
+template <class S>
+int RouterSelect::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  using namespace moe;
   if (tokens == 0) return cudaSuccess;
   return with_experts(options.experts, [&]<int kPer>() -> int {
     const auto kernel = options.load == ForcedLoad::none ? select<kPer, false> : select<kPer, true>;
     return hopper::launch_dependent(kernel, token_blocks(tokens), 32 * kTokenWarps, 0,
-                                    static_cast<cudaStream_t>(stream), tokens, options, logits,
-                                    bias, routed, indices, weights);
+                                    static_cast<cudaStream_t>(stream), tokens, options, o.logits,
+                                    o.bias, o.cu_seqlens + starts - 1, o.indices, o.weights);
   });
 }
+template int RouterSelect::launch(const Operands<Pointers<float>>&, void*) const;
+template int RouterSelect::launch(const Operands<Pointers<execution::Bf16>>&, void*) const;
 
-int launch_router_weights(std::int64_t tokens, const RouterOptions& options, const float* logits,
-                          const std::int32_t* indices, float* weights, void* stream) {
+template <class S>
+int RouterWeights::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  using namespace moe;
   if (tokens == 0) return cudaSuccess;
   return with_experts(options.experts, [&]<int kPer>() -> int {
     weigh<kPer><<<token_blocks(tokens), 32 * kTokenWarps, 0, static_cast<cudaStream_t>(stream)>>>(
-        tokens, options, logits, indices, weights);
+        tokens, options, o.logits, o.indices, o.weights);
     return cudaGetLastError();
   });
 }
+template int RouterWeights::launch(const Operands<Pointers<float>>&, void*) const;
+template int RouterWeights::launch(const Operands<Pointers<execution::Bf16>>&, void*) const;
 
-}  // namespace stowage::kernels::moe
+}  // namespace stowage::kernels

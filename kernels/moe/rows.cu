@@ -11,7 +11,7 @@
 // instead: rows_bulk.cu.
 // Cost: (R + 1) rows a token. Limit: R scattered streams, 89 to 96 % of a copy of as many bytes.
 
-#include "kernels/moe/permute_launch.hpp"
+#include "kernels/moe/permute.hpp"
 #include "kernels/moe/rows_bulk.hpp"
 #include "kernels/pack.cuh"
 
@@ -124,51 +124,53 @@ bool packed(std::int64_t width, const void* a, const void* b) {
 
 }  // namespace
 
+}  // namespace stowage::kernels::moe
+
+namespace stowage::kernels {
+
 template <class S>
-int launch_gather_rows(std::int64_t tokens, std::int64_t topk, std::int64_t width, const S* x,
-                       const std::int32_t* token_row, S* xs, void* stream) {
+int GatherRows::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  using namespace moe;
   if (tokens == 0 || width == 0) return cudaSuccess;
   const std::int64_t row_bytes = width * std::int64_t{sizeof(S)};
-  if (packed<S>(width, x, xs) && bulk_rows(tokens, topk, row_bytes))
-    return launch_bulk_gather(tokens, topk, row_bytes, x, token_row, xs, stream);
-  const auto launch = [&]<class V>(const V* from, V* to) -> int {
+  if (packed<S>(width, o.x, o.xs) && bulk_rows(tokens, topk, row_bytes))
+    return launch_bulk_gather(tokens, topk, row_bytes, o.x, o.token_row, o.xs, stream);
+  const auto gather_as = [&]<class V>(const V* from, V* to) -> int {
     const std::int64_t columns = width * std::int64_t{sizeof(S)} / std::int64_t{sizeof(V)};
     const std::int64_t pieces = (columns + 31) / 32;
     gather<<<blocks_of(tokens * pieces), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-        tokens, static_cast<int>(topk), columns, static_cast<int>(pieces), from, token_row, to);
+        tokens, static_cast<int>(topk), columns, static_cast<int>(pieces), from, o.token_row, to);
     return cudaGetLastError();
   };
-  if (packed<S>(width, x, xs))
-    return launch(reinterpret_cast<const uint4*>(x), reinterpret_cast<uint4*>(xs));
-  return launch(x, xs);
+  if (packed<S>(width, o.x, o.xs))
+    return gather_as(reinterpret_cast<const uint4*>(o.x), reinterpret_cast<uint4*>(o.xs));
+  return gather_as(o.x, o.xs);
 }
 
 template <class S>
-int launch_combine_rows(std::int64_t tokens, std::int64_t topk, std::int64_t width, const S* ys,
-                        const std::int32_t* token_row, S* out, bool accumulate, void* stream) {
+int CombineRows::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  using namespace moe;
   if (tokens == 0 || width == 0) return cudaSuccess;
   const std::int64_t row_bytes = width * std::int64_t{sizeof(S)};
-  if (packed<S>(width, ys, out) && bulk_rows(tokens, topk, row_bytes))
-    return launch_bulk_combine(tokens, topk, row_bytes, ys, token_row, out, accumulate, stream);
+  if (packed<S>(width, o.ys, o.out) && bulk_rows(tokens, topk, row_bytes))
+    return launch_bulk_combine(tokens, topk, row_bytes, o.ys, o.token_row, o.out, accumulate,
+                               stream);
   const unsigned blocks = blocks_of(tokens);
   const auto on = static_cast<cudaStream_t>(stream);
-  if (packed<S>(width, ys, out))
-    combine<S, true><<<blocks, kThreads, 0, on>>>(
-        tokens, static_cast<int>(topk), width / device::kPackSize<S>,
-        reinterpret_cast<const uint4*>(ys), token_row, reinterpret_cast<uint4*>(out), accumulate);
+  if (packed<S>(width, o.ys, o.out))
+    combine<S, true><<<blocks, kThreads, 0, on>>>(tokens, static_cast<int>(topk),
+                                                  width / device::kPackSize<S>,
+                                                  reinterpret_cast<const uint4*>(o.ys), o.token_row,
+                                                  reinterpret_cast<uint4*>(o.out), accumulate);
   else
-    combine<S, false><<<blocks, kThreads, 0, on>>>(tokens, static_cast<int>(topk), width, ys,
-                                                   token_row, out, accumulate);
+    combine<S, false><<<blocks, kThreads, 0, on>>>(tokens, static_cast<int>(topk), width, o.ys,
+                                                   o.token_row, o.out, accumulate);
   return cudaGetLastError();
 }
 
-#define STOWAGE_INSTANTIATE(S)                                                         \
-  template int launch_gather_rows(std::int64_t, std::int64_t, std::int64_t, const S*,  \
-                                  const std::int32_t*, S*, void*);                     \
-  template int launch_combine_rows(std::int64_t, std::int64_t, std::int64_t, const S*, \
-                                   const std::int32_t*, S*, bool, void*);
-STOWAGE_INSTANTIATE(float)
-STOWAGE_INSTANTIATE(execution::Bf16)
-#undef STOWAGE_INSTANTIATE
+template int GatherRows::launch(const Operands<Pointers<float>>&, void*) const;
+template int GatherRows::launch(const Operands<Pointers<execution::Bf16>>&, void*) const;
+template int CombineRows::launch(const Operands<Pointers<float>>&, void*) const;
+template int CombineRows::launch(const Operands<Pointers<execution::Bf16>>&, void*) const;
 
-}  // namespace stowage::kernels::moe
+}  // namespace stowage::kernels

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-/// Gather and combine of whole rows by the copy engine, for the launches of permute_launch.hpp.
+/// Gather and combine of whole rows by the copy engine, for the launches of rows.cu.
 namespace stowage::kernels::moe {
 
 /// Whether rows are long enough to gain by it, and few and short enough for shared memory; both

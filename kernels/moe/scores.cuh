@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "kernels/hopper/warp.cuh"
-#include "kernels/moe/router_launch.hpp"
+#include "kernels/moe/router.hpp"
 
 /// One token's scores in a warp: element j of lane l belongs to expert 32 j + l. The device form of
 /// scores.hpp.
@@ -100,7 +100,7 @@ int with_experts(int experts, F&& f) {
   if (experts <= 128) return f.template operator()<4>();
   if (experts <= 256) return f.template operator()<8>();
   if (experts <= 512) return f.template operator()<16>();
-  if (experts <= kMostExperts) return f.template operator()<32>();
+  if (experts <= RouterOptions::kMostExperts) return f.template operator()<32>();
   return cudaErrorInvalidValue;
 }
 

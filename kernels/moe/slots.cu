@@ -9,7 +9,7 @@
 
 #include <cuda_runtime.h>
 
-#include "kernels/moe/slots_launch.hpp"
+#include "kernels/moe/slots.hpp"
 
 namespace stowage::kernels::moe {
 namespace {
@@ -80,21 +80,29 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-int launch_send_slots(std::int64_t n, std::int64_t topk, std::int64_t ranks, std::int64_t share,
-                      std::int64_t slots, const std::int32_t* indices, std::int32_t* row_slot,
-                      std::int32_t* wanted, void* stream) {
-  send<<<static_cast<unsigned>(ranks), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-      n, static_cast<int>(topk), static_cast<int>(share), static_cast<int>(slots), indices,
-      row_slot, wanted);
-  return cudaGetLastError();
-}
-
-int launch_receive_slots(std::int64_t n, std::int64_t topk, std::int64_t ranks, std::int64_t slots,
-                         const std::int32_t* local, const std::int32_t* token_row,
-                         std::int32_t* slot_row, void* stream) {
-  receive<<<static_cast<unsigned>(ranks), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-      n, static_cast<int>(topk), static_cast<int>(slots), local, token_row, slot_row);
-  return cudaGetLastError();
-}
-
 }  // namespace stowage::kernels::moe
+
+namespace stowage::kernels {
+
+template <class S>
+int SendSlots::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  moe::send<<<static_cast<unsigned>(ranks), moe::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
+      rows, static_cast<int>(topk), static_cast<int>(share), static_cast<int>(slots), o.indices,
+      o.row_slot, o.wanted);
+  return cudaGetLastError();
+}
+
+template <class S>
+int ReceiveSlots::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  moe::receive<<<static_cast<unsigned>(ranks), moe::kThreads, 0,
+                 static_cast<cudaStream_t>(stream)>>>(
+      rows, static_cast<int>(topk), static_cast<int>(slots), o.local, o.token_row, o.slot_row);
+  return cudaGetLastError();
+}
+
+template int SendSlots::launch(const Operands<Pointers<float>>&, void*) const;
+template int SendSlots::launch(const Operands<Pointers<execution::Bf16>>&, void*) const;
+template int ReceiveSlots::launch(const Operands<Pointers<float>>&, void*) const;
+template int ReceiveSlots::launch(const Operands<Pointers<execution::Bf16>>&, void*) const;
+
+}  // namespace stowage::kernels

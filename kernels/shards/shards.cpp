@@ -5,7 +5,6 @@
 #include "kernels/cost.hpp"
 #include "kernels/launch.hpp"
 #include "kernels/shards/shards_element.hpp"
-#include "kernels/shards/shards_launch.hpp"
 
 namespace stowage::kernels {
 
@@ -50,13 +49,6 @@ void ExpertOffsets::reference(const Operands<Pointers<S>>& o) const {
   for (std::int64_t i = 0; i < pairs; ++i)
     if (o.indices[i] >= 0) ++o.offsets[o.indices[i] + 1];
   for (std::int64_t e = 0; e < experts; ++e) o.offsets[e + 1] += o.offsets[e];
-}
-
-template <class S>
-int ExpertOffsets::launch(const Operands<Pointers<S>>& o, void* stream) const {
-  require_none(kernels::Operands(kName),
-               experts > shards::kMostExperts ? "device code takes up to 1024 experts" : "");
-  return shards::launch_expert_offsets(pairs, experts, o.indices, o.offsets, stream);
 }
 
 Cost ExpertOffsets::cost() const { return {0, bytes(pairs + experts + 1, Dtype::int32)}; }

@@ -2,8 +2,8 @@
 // one block, whose integer sums need no order.
 
 #include "execution/parallel_for.cuh"
+#include "kernels/shards/shards.hpp"
 #include "kernels/shards/shards_element.hpp"
-#include "kernels/shards/shards_launch.hpp"
 
 STOWAGE_INSTANTIATE_PARALLEL_FOR(stowage::kernels::detail::Localise);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(stowage::kernels::detail::PairValues<float>);
@@ -18,9 +18,9 @@ constexpr int kThreads = 1024;
 __global__ void __launch_bounds__(kThreads)
     count_experts(std::int64_t pairs, int experts, const std::int32_t* __restrict__ indices,
                   std::int32_t* __restrict__ offsets) {
-  __shared__ int counts[kMostExperts];
+  __shared__ int counts[ExpertOffsets::kMostExperts];
   const int thread = static_cast<int>(threadIdx.x);
-  if (thread < kMostExperts) counts[thread] = 0;
+  if (thread < ExpertOffsets::kMostExperts) counts[thread] = 0;
   __syncthreads();
 #pragma unroll 8
   for (std::int64_t i = thread; i < pairs; i += kThreads)
@@ -37,11 +37,19 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-int launch_expert_offsets(std::int64_t pairs, std::int64_t experts, const std::int32_t* indices,
-                          std::int32_t* offsets, void* stream) {
-  count_experts<<<1, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-      pairs, static_cast<int>(experts), indices, offsets);
+}  // namespace stowage::kernels::shards
+
+namespace stowage::kernels {
+
+template <class S>
+int ExpertOffsets::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  require_none(kernels::Operands(kName),
+               experts > kMostExperts ? "device code takes up to 1024 experts" : "");
+  shards::count_experts<<<1, shards::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
+      pairs, static_cast<int>(experts), o.indices, o.offsets);
   return cudaGetLastError();
 }
+template int ExpertOffsets::launch(const Operands<Pointers<float>>&, void*) const;
+template int ExpertOffsets::launch(const Operands<Pointers<execution::Bf16>>&, void*) const;
 
-}  // namespace stowage::kernels::shards
+}  // namespace stowage::kernels

@@ -69,6 +69,7 @@ struct PairRows {
 /// offsets[e]: how many of `indices` are below e; negative ones do not count.
 struct ExpertOffsets {
   static constexpr std::string_view kName = "expert_offsets";
+  static constexpr std::int64_t kMostExperts = 1024;  ///< of device code
   std::int64_t pairs, experts;
   execution::Dtype storage = execution::Dtype::fp32;  ///< of no operand
 

@@ -211,11 +211,9 @@ Routed SharedExperts::sort(Recorder& recorder, Tensor indices, Tensor weights) c
 
 void SharedExperts::count(Recorder& recorder, const char* name, Tensor indices, Range range,
                           Tensor offsets) const {
-  const std::int64_t rows = recorder.rows() * topk_;  // what predictions count with
-  const std::int64_t pairs = range == Range{} ? rows : range.end - range.begin;
+  const std::int64_t pairs = range == Range{} ? recorder.rows() * topk_ : range.end - range.begin;
   recorder.compute(name, kernels::ExpertOffsets{pairs, experts_},
-                   {.indices = {indices, range}, .offsets = offsets},
-                   kernels::ExpertOffsets{rows, experts_}.cost());
+                   {.indices = {indices, range}, .offsets = offsets});
 }
 
 SharedExperts::WeightGradient SharedExperts::weight_gradient(Recorder& recorder,

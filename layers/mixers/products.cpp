@@ -181,22 +181,19 @@ void Product::backward_weight(Recorder& recorder, std::string_view name, Tensor 
 
 void Product::backward(Recorder& recorder, std::string_view name, Tensor dy, Tensor x,
                        Tensor dx) const {
-  const kernels::LinearBackward product{.rows = recorder.count(x),
-                                        .outputs = outputs(),
-                                        .inputs = inputs(),
-                                        .storage = recorder.storage(),
-                                        .result = recorder.buffer(dy).dtype,
-                                        .accumulate_dx = true,
-                                        .accumulate_dw = recorder.batch().accumulate};
-  kernels::LinearBackward of_tokens = product;  // what predictions count with, also of fewer rows
-  of_tokens.rows = recorder.tokens();
-  recorder.compute(name, product,
+  recorder.compute(name,
+                   kernels::LinearBackward{.rows = recorder.count(x),
+                                           .outputs = outputs(),
+                                           .inputs = inputs(),
+                                           .storage = recorder.storage(),
+                                           .result = recorder.buffer(dy).dtype,
+                                           .accumulate_dx = true,
+                                           .accumulate_dw = recorder.batch().accumulate},
                    {.dy = dy,
                     .x = x,
                     .w = recorder.parameter(weight),
                     .dx = dx,
-                    .dw = recorder.gradient(weight)},
-                   of_tokens.cost());
+                    .dw = recorder.gradient(weight)});
 }
 
 }  // namespace stowage::layers

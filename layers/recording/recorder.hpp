@@ -149,15 +149,7 @@ class Recorder {
   template <kernels::Operator Op>
   void compute(std::string_view name, const Op& op,
                const kernels::OperandsOf<Op, Tensor>& operands) {
-    compute(name, op, operands, op.cost());
-  }
-  /// The same with another cost.
-  template <kernels::Operator Op>
-  void compute(std::string_view name, const Op& op, const kernels::OperandsOf<Op, Tensor>& operands,
-               Cost cost) {
-    execution::Op made = named(name, kernels::recorded(op, operands));
-    made.cost = cost;
-    program_.append(std::move(made));
+    program_.append(named(name, kernels::recorded(op, operands)));
   }
   void compute(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch);
   /// An op that makes gradients of weights alone: nothing else in backward waits for it, so a
