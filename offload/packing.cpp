@@ -64,16 +64,20 @@ class Interval {
   /// Raises `offset` past every placed block that `block` would overlap there, from the cursor on.
   /// @return false if the cursor did not advance: nothing more is in the way
   bool pass(const Block& block, Cursor& at, std::size_t& offset) const {
-    const Cursor before = at;
-    for (; at.bytes < taken_.size() && taken_[at.bytes].begin < offset + block.bytes; ++at.bytes)
-      offset = std::max(offset, taken_[at.bytes].end);
-    for (; at.block < blocks_.size() && blocks_[at.block].offset < offset + block.bytes;
-         ++at.block) {
-      const auto& [begin, other] = blocks_[at.block];
+    Cursor now = at;  // in registers: most of a prediction's time is spent here
+    std::size_t free = offset;
+    for (; now.bytes < taken_.size() && taken_[now.bytes].begin < free + block.bytes; ++now.bytes)
+      free = std::max(free, taken_[now.bytes].end);
+    for (; now.block < blocks_.size() && blocks_[now.block].offset < free + block.bytes;
+         ++now.block) {
+      const auto& [begin, other] = blocks_[now.block];
       if (other.begin <= block.end && block.begin <= other.end)
-        offset = std::max(offset, begin + other.bytes);
+        free = std::max(free, begin + other.bytes);
     }
-    return at.bytes != before.bytes || at.block != before.block;
+    const bool moved = now.bytes != at.bytes || now.block != at.block;
+    at = now;
+    offset = free;
+    return moved;
   }
 
  private:
@@ -111,7 +115,7 @@ class Placer {
   explicit Placer(const std::vector<Block>& blocks) : blocks_(blocks) {
     int last = 0;
     for (const Block& block : blocks) last = std::max(last, block.end);
-    width_ = last / static_cast<int>(std::clamp<std::size_t>(blocks.size() / 500, 1, 256)) + 1;
+    width_ = last / static_cast<int>(std::clamp<std::size_t>(blocks.size() / 100, 1, 1024)) + 1;
     for (int begin = 0; begin <= last; begin += width_)
       intervals_.emplace_back(begin, begin + width_ - 1);
   }
@@ -142,7 +146,7 @@ class Placer {
  private:
   const std::vector<Block>& blocks_;
   int width_ = 1;                    ///< steps of an interval
-  std::vector<Interval> intervals_;  ///< empty ones; a single one below a thousand blocks
+  std::vector<Interval> intervals_;  ///< empty ones; a single one below two hundred blocks
 };
 
 template <class Key>
