@@ -71,6 +71,17 @@ bool saves(const Program& program, const std::string& module) {
   });
 }
 
+/// What a cell chooses of each axis, in words.
+Names choices(const Cell& cell) {
+  Names values{"graphs " + cell.graphs, "offload " + cell.offload, "recompute " + cell.recompute,
+               fmt::format("microbatches {}", cell.microbatches)};
+  if (cell.overlapping) values.push_back("beside");
+  if (cell.delay) values.push_back("delay");
+  values.push_back(fmt::format("inflight {}", cell.max_inflight));
+  values.push_back(fmt::format("min {}", cell.min_tensor_bytes));
+  return values;
+}
+
 std::vector<offload::ModuleName> listed(const Names& names) {
   std::vector<offload::ModuleName> result;
   for (const std::string& name : names) result.push_back({name, {name}});
@@ -175,10 +186,8 @@ std::vector<Cell> all_cells() {
 std::vector<Cell> pairwise_cells() {
   using Pair = std::pair<std::string, std::string>;
   const auto pairs = [](const Cell& cell) {
-    const Names values{fmt::format("graphs {}", cell.graphs),
-                       fmt::format("offload {}", cell.offload),
-                       fmt::format("recompute {}", cell.recompute),
-                       fmt::format("microbatches {}", cell.microbatches)};
+    Names values = choices(cell);
+    values.resize(4);  // the axes of all_cells
     std::vector<Pair> result;
     for (std::size_t i = 0; i < values.size(); ++i)
       for (std::size_t j = i + 1; j < values.size(); ++j) result.emplace_back(values[i], values[j]);
@@ -208,6 +217,25 @@ std::vector<Cell> pairwise_cells() {
     chosen.back().overlapping = true;
   }
   return chosen;
+}
+
+std::vector<Cell> dealt_cells(std::size_t hand, std::size_t hands, const std::vector<Cell>& cells) {
+  std::set<std::string> missing;
+  std::vector<Cell> dealt;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const Names values = choices(cells[i]);
+    missing.insert(values.begin(), values.end());
+    if (i % hands == hand) dealt.push_back(cells[i]);
+  }
+  for (const Cell& cell : dealt)
+    for (const std::string& value : choices(cell)) missing.erase(value);
+  for (const Cell& cell : cells) {
+    const Names values = choices(cell);
+    const auto seen = std::erase_if(
+        missing, [&](const std::string& one) { return std::ranges::count(values, one) > 0; });
+    if (seen > 0) dealt.push_back(cell);
+  }
+  return dealt;
 }
 
 std::vector<Cell> knob_cells() {

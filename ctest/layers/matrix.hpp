@@ -28,6 +28,10 @@ struct Cell {
 std::vector<Cell> all_cells();
 /// As few of them as it takes to have every two values of two axes together in one of them.
 std::vector<Cell> pairwise_cells();
+/// Every so many-th of them, and a few more, so that every choice is in one: what one of `hands`
+/// grids of ranks runs. Choices meet each other in the planner, which one rank shows
+/// (layers.matrix); each has to meet the exchanges of every grid. All hands together have all.
+std::vector<Cell> dealt_cells(std::size_t hand, std::size_t hands, const std::vector<Cell>& cells);
 /// All modules leave, in graphs: the knobs that decide when.
 std::vector<Cell> knob_cells();
 

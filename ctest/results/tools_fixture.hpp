@@ -1,8 +1,9 @@
 #pragma once
 
-#include <sys/wait.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
 
-#include <cstdlib>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -19,34 +20,63 @@ struct Ran {
   std::string output;
 };
 
-inline Ran run_command(const std::string& command) {
-  const ScratchFolder folder;
-  const fs::path out = folder / "out";
-  const int status = std::system(fmt::format("{} > {} 2>&1", command, out.string()).c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_all(out)};
-}
+/// tool_server.py, started once.
+class ToolServer {
+ public:
+  static ToolServer& one() {
+    static ToolServer server;
+    return server;
+  }
+  ToolServer() {
+    const std::string answers = folder_ / "answers";
+    ::mkfifo(answers.c_str(), 0600);
+    const std::string script = STOWAGE_TOOLS "/../../ctest/results/tool_server.py";
+    to_ = ::popen(fmt::format("{} {} > {}", STOWAGE_PYTHON, script, answers).c_str(), "w");
+    from_ = std::fopen(answers.c_str(), "r");
+    there_ = answer() == 0;
+  }
+  ~ToolServer() {
+    ::pclose(to_);
+    std::fclose(from_);
+  }
 
-inline std::string python(const std::vector<fs::path>& words) {
-  std::string command = STOWAGE_PYTHON;
-  for (const auto& word : words) command += fmt::format(" {}", word.string());
-  return command;
+  /// Whether this Python has what tools need.
+  bool there() const { return there_; }
+  Ran run(const std::vector<fs::path>& words, const std::string& options = {}) {
+    const fs::path out = folder_ / "out";
+    std::string command = out.string();
+    for (const fs::path& word : words) command += " " + word.string();
+    fmt::print(to_, "{} {}\n", command, options);
+    std::fflush(to_);
+    const int code = answer();
+    return {code, read_all(out)};
+  }
+
+ private:
+  int answer() const {
+    int code = -1;
+    return std::fscanf(from_, "%d", &code) == 1 ? code : -1;
+  }
+
+  ScratchFolder folder_;
+  FILE *to_ = nullptr, *from_ = nullptr;
+  bool there_ = false;
+};
+
+inline Ran python(const std::vector<fs::path>& words, const std::string& options = {}) {
+  return ToolServer::one().run(words, options);
 }
 
 inline Ran tool(const std::string& name, std::vector<fs::path> files,
                 const std::string& options = {}) {
   files.insert(files.begin(), fmt::format("{}/{}.py", STOWAGE_TOOLS, name));
-  return run_command(fmt::format("{} {}", python(files), options));
+  return python(files, options);
 }
 
 class ToolsFixture : public testing::Test {
  protected:
   void SetUp() override {
-    const std::string find =
-        "import importlib.util as u; exit(not (u.find_spec(\"h5py\") and "
-        "u.find_spec(\"matplotlib\")))";
-    static const bool there =
-        run_command(fmt::format("{} -c '{}'", STOWAGE_PYTHON, find)).code == 0;
-    if (!there) GTEST_SKIP() << "no h5py or no matplotlib for " STOWAGE_PYTHON;
+    if (!ToolServer::one().there()) GTEST_SKIP() << "no h5py or no matplotlib for " STOWAGE_PYTHON;
   }
 
   fs::path sample(const std::string& name, const SampleRun& run = {}) {
@@ -64,7 +94,7 @@ class ToolsFixture : public testing::Test {
     write_all(scratch / "edit.py",
               fmt::format("import h5py\nwith h5py.File('{}', 'r+') as f:\n    {}\n", path.string(),
                           statement));
-    const Ran ran = run_command(python({scratch / "edit.py"}));
+    const Ran ran = python({scratch / "edit.py"});
     EXPECT_EQ(ran.code, 0) << ran.output;
   }
 
@@ -78,7 +108,7 @@ class ToolsFixture : public testing::Test {
           fmt::format("with h5py.File('{}', 'r+') as f:\n    {}\n", paths.back().string(), edit);
     }
     write_all(folder / "edit.py", script);
-    const Ran ran = run_command(python({folder / "edit.py"}));
+    const Ran ran = python({folder / "edit.py"});
     EXPECT_EQ(ran.code, 0) << ran.output;
     return paths;
   }

@@ -217,7 +217,7 @@ TEST_F(tools, series_have_their_step_as_a_dimension_scale) {
                   "print(scale[()].tolist(), scale.name, h5py.h5ds.is_scale(scale.id),\n"
                   "      h5py.h5ds.is_attached(loss.id, scale.id, 0))\n"
                   "print(f['series/train/step'].attrs['REFERENCE_LIST'].shape)\n");
-  const Ran ran = test::run_command(test::python({folder / "look.py", path}));
+  const Ran ran = test::python({folder / "look.py", path});
   EXPECT_EQ(ran.output, "[20, 40, 60] /series/train/val_step True True\n(6,)\n");
 }
 

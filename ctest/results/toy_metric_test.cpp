@@ -11,7 +11,7 @@ using test::Ran;
 
 Ran validate(const fs::path& set) {
   const fs::path script = fs::path(STOWAGE_TOY).parent_path() / "toy_validate.py";
-  return test::run_command(test::python({script, STOWAGE_TOOLS, STOWAGE_TOY, set}));
+  return test::python({script, STOWAGE_TOOLS, STOWAGE_TOY, set});
 }
 
 fs::path write_toys(const fs::path& path) {
