@@ -1,6 +1,7 @@
 #include "offload/prediction.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace stowage::offload {
 
@@ -20,21 +21,12 @@ class Busy {
   void add(double begin_s, double end_s) { intervals_.push_back({begin_s, end_s}); }
 
   /// Puts intervals that were added in any order into theirs, and joins those that touch.
-  void merge() {
-    std::ranges::sort(intervals_, {}, &Interval::begin_s);
-    std::size_t last = 0;
-    for (std::size_t i = 1; i < intervals_.size(); ++i)
-      if (intervals_[i].begin_s <= intervals_[last].end_s)
-        intervals_[last].end_s = std::max(intervals_[last].end_s, intervals_[i].end_s);
-      else
-        intervals_[++last] = intervals_[i];
-    if (!intervals_.empty()) intervals_.resize(last + 1);
-  }
+  void merge() { intervals_ = merged(std::move(intervals_)); }
 
   /// When work ends that takes alone_s while it is not busy, and with_compute_s while it is.
   double end_of(double begin_s, double alone_s, double with_compute_s) const {
     double left = alone_s > 0 ? 1 : 0;
-    for (auto at = std::ranges::lower_bound(intervals_, begin_s, {}, &Interval::end_s);
+    for (auto at = std::ranges::lower_bound(intervals_, begin_s, {}, &TimeSpan::end_s);
          at != intervals_.end() && left > 0; ++at) {
       if (const double gap_s = at->begin_s - begin_s; gap_s > 0) {
         if (gap_s >= left * alone_s) break;
@@ -58,10 +50,7 @@ class Busy {
   }
 
  private:
-  struct Interval {
-    double begin_s, end_s;
-  };
-  std::vector<Interval> intervals_;
+  std::vector<TimeSpan> intervals_;
 };
 
 class Run {
@@ -173,6 +162,17 @@ class Run {
 };
 
 }  // namespace
+
+std::vector<TimeSpan> merged(std::vector<TimeSpan> spans) {
+  std::ranges::sort(spans, {}, &TimeSpan::begin_s);
+  std::vector<TimeSpan> all;
+  for (const TimeSpan& span : spans)
+    if (!all.empty() && span.begin_s <= all.back().end_s)
+      all.back().end_s = std::max(all.back().end_s, span.end_s);
+    else
+      all.push_back(span);
+  return all;
+}
 
 Prediction predict(const Program& program, const Plan& plan, const Rates& rates) {
   Run first(program, plan, rates, true);

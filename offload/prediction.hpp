@@ -7,6 +7,12 @@
 
 namespace stowage::offload {
 
+struct TimeSpan {
+  double begin_s, end_s;
+};
+/// The same points in time in order: those that overlap or touch are one.
+std::vector<TimeSpan> merged(std::vector<TimeSpan> spans);
+
 /// What a plan is expected to do in time.
 struct Prediction {
   double time_s = 0;     ///< of one step of the program

@@ -5,22 +5,8 @@
 namespace stowage::forecast {
 namespace {
 
-struct Span {
-  double begin_s, end_s;
-};
-
-/// The same points in time as spans in order that do not touch.
-std::vector<Span> merged(std::vector<Span> spans) {
-  std::sort(spans.begin(), spans.end(),
-            [](const Span& a, const Span& b) { return a.begin_s < b.begin_s; });
-  std::vector<Span> all;
-  for (const Span& span : spans)
-    if (!all.empty() && span.begin_s <= all.back().end_s)
-      all.back().end_s = std::max(all.back().end_s, span.end_s);
-    else
-      all.push_back(span);
-  return all;
-}
+using offload::merged;
+using Span = offload::TimeSpan;
 
 double total_s(const std::vector<Span>& spans) {
   double sum = 0;
