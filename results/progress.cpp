@@ -33,19 +33,19 @@ bool is_terminal(std::FILE* out) {
   return target.starts_with("/dev/pts/") || target.starts_with("/dev/tty");
 }
 
-Progress::Progress(Options options) : options_(std::move(options)), step_(options_.first_step) {}
+Progress::Progress(Options options)
+    : options_(std::move(options)), step_{.step = options_.first_step} {}
 
 double Progress::median_step_time_s() const { return quantile(recent_s_, 0.5); }
 
 double Progress::left_s() const {
-  return static_cast<double>(options_.last_step - step_) * median_step_time_s();
+  return static_cast<double>(options_.last_step - step_.step) * median_step_time_s();
 }
 
-void Progress::update(std::int64_t step, double loss, double step_time_s, std::string_view extra) {
+void Progress::update(const Step& step, std::string_view extra) {
   if (recent_s_.size() == kWindow) recent_s_.erase(recent_s_.begin());
-  recent_s_.push_back(step_time_s);
+  recent_s_.push_back(step.time_s);
   step_ = step;
-  loss_ = loss;
   extra_ = extra;
   pending_ = true;
   const double interval_s = options_.terminal ? kTerminalIntervalS : options_.interval_s;
@@ -74,12 +74,13 @@ void Progress::show() {
   pending_ = false;
   shown_at_ = options_.clock();
   if (!options_.out) return;
-  const double percent = 100.0 * static_cast<double>(step_) /
+  const double percent = 100.0 * static_cast<double>(step_.step) /
                          static_cast<double>(std::max<std::int64_t>(options_.last_step, 1));
   const std::string rate = si(options_.tokens_per_step / median_step_time_s());
-  const std::string line = fmt::format("step {}/{} {:.1f} % | loss {:.3f} | {} tok/s | left {}{}{}",
-                                       step_, options_.last_step, percent, loss_, rate,
-                                       clock_time(left_s()), extra_.empty() ? "" : " | ", extra_);
+  const std::string line = fmt::format(
+      "step {}/{} {:.1f} % | loss {:.3f} | lr {:.3g} | norm {:.3g} | {} tok/s | left {}{}{}",
+      step_.step, options_.last_step, percent, step_.loss, step_.lr, step_.grad_norm, rate,
+      clock_time(left_s()), extra_.empty() ? "" : " | ", extra_);
   if (options_.terminal)
     fmt::print(options_.out, "\r\x1b[K{}", line);  // to column 0, clear to the end of the line
   else

@@ -15,7 +15,7 @@ double steady_seconds();
 
 /// The progress of a run: one line that updates itself on a terminal, plain lines in a log.
 ///
-///     step 1200/5000 24.0 % | loss 3.412 | 21.9 k tok/s | left 00:41
+///     step 1200/5000 24.0 % | loss 3.412 | lr 0.0003 | norm 0.87 | 21.9 k tok/s | left 00:41
 class Progress {
  public:
   struct Options {
@@ -28,13 +28,22 @@ class Progress {
     Clock clock = steady_seconds;
   };
 
+  /// A step that is done.
+  struct Step {
+    std::int64_t step = 0;
+    double loss = 0;
+    double lr = 0;
+    double grad_norm = 0;
+    double time_s = 0;
+  };
+
   explicit Progress(Options options);
   ~Progress() { close(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// `step` is done; shown now if it is time to. `extra` is appended: "ckpt in 00:09".
-  void update(std::int64_t step, double loss, double step_time_s, std::string_view extra = {});
+  /// Shown now if it is time to. `extra` is appended: "ckpt in 00:09".
+  void update(const Step& step, std::string_view extra = {});
 
   /// Prints a line of its own, such as the result of an evaluation, without tearing the other.
   void note(std::string_view line);
@@ -53,8 +62,7 @@ class Progress {
 
   Options options_;
   std::vector<double> recent_s_;
-  std::int64_t step_ = 0;
-  double loss_ = 0;
+  Step step_;
   std::string extra_;
   double shown_at_ = -1e30;
   bool pending_ = false;    // an update was not shown yet

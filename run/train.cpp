@@ -188,7 +188,9 @@ class Run {
     const std::int64_t last = inputs::read(deck_, &inputs::RunConfig::steps);
     const std::string change = checkpoints_.resume(trainer_, *data_.train);
     rehearse();
-    recording_.begin(trainer_.plan());
+    tokens_seen_ = checkpoints_.tokens_seen().value_or(
+        static_cast<double>(checkpoints_.first_step()) * recording_.tokens_per_step());
+    recording_.begin(trainer_.plan(), tokens_seen_);
     for (const std::string& changed : checkpoints_.changes()) recording_.note(changed);
     if (!change.empty()) recording_.note(change);
     if (!data_.held_out) recording_.note("# no evaluation: too little data is held out");
@@ -225,7 +227,7 @@ class Run {
  private:
   bool evaluate_only() {
     (void)checkpoints_.resume(trainer_, *data_.train);  // its norms are for steps
-    recording_.begin(trainer_.plan());
+    recording_.begin(trainer_.plan(), checkpoints_.tokens_seen().value_or(0));
     for (const std::string& changed : checkpoints_.changes()) recording_.note(changed);
     if (!checkpoints_.resumed())
       recording_.note("# no checkpoint: the initial weights are evaluated");
@@ -333,8 +335,10 @@ class Run {
     if (trace_) trace.write(*trace_, "--trace");
   }
 
-  void note(const std::optional<StepReport>& report) {
+  void note(std::optional<StepReport> report) {
     if (!report) return;
+    tokens_seen_ += report->tokens;
+    report->tokens_seen = tokens_seen_;
     history_.steps.push_back(*report);
     stop_heard_ = stop_heard_ || report->stop;
     save_heard_ = save_heard_ || report->save;
@@ -375,7 +379,7 @@ class Run {
 
   void save(std::int64_t step, Checkpointing::Pace pace) {
     if (!checkpoints_.enabled()) return;
-    const bool saved = checkpoints_.save(*data_.train, step, pace, loop_.clock_s());
+    const bool saved = checkpoints_.save(*data_.train, {step, tokens_seen_}, pace, loop_.clock_s());
     loop_.restart_clock();
     if (saved)
       checkpoint_at_ = step;
@@ -405,6 +409,7 @@ class Run {
   StateDigest digest_;
   Loop loop_;
   History history_;
+  double tokens_seen_ = 0;  ///< of documents, in all steps so far
   std::int64_t checkpoint_at_ = -1;
   std::int64_t digest_at_ = -1;
   std::string rehearsed_;    ///< digest after the first step, the first time

@@ -170,12 +170,14 @@ TEST(progress, log_has_plain_lines_at_intervals_and_the_last_step) {
         {.last_step = 20, .tokens_per_step = 21900, .out = printed.file, .clock = [&now] {
            return now;
          }});
-    for (int step = 1; step <= 20; ++step, now += 1) progress.update(step, 3.4119, 1.0);
+    for (int step = 1; step <= 20; ++step, now += 1)
+      progress.update({step, 3.4119, 3e-4, 0.8712, 1.0});
   }
-  EXPECT_EQ(printed.text(),
-            "step 1/20 5.0 % | loss 3.412 | 21.9 k tok/s | left 00:19\n"
-            "step 11/20 55.0 % | loss 3.412 | 21.9 k tok/s | left 00:09\n"
-            "step 20/20 100.0 % | loss 3.412 | 21.9 k tok/s | left 00:00\n");
+  EXPECT_EQ(
+      printed.text(),
+      "step 1/20 5.0 % | loss 3.412 | lr 0.0003 | norm 0.871 | 21.9 k tok/s | left 00:19\n"
+      "step 11/20 55.0 % | loss 3.412 | lr 0.0003 | norm 0.871 | 21.9 k tok/s | left 00:09\n"
+      "step 20/20 100.0 % | loss 3.412 | lr 0.0003 | norm 0.871 | 21.9 k tok/s | left 00:00\n");
 }
 
 TEST(progress, terminal_has_one_updating_line_and_whole_notes) {
@@ -188,21 +190,22 @@ TEST(progress, terminal_has_one_updating_line_and_whole_notes) {
                        .out = printed.file,
                        .terminal = true,
                        .clock = [&now] { return now; }});
-    progress.update(5, 2, 0.5);
+    progress.update({5, 2, 0.01, 1, 0.5});
     progress.note("val_loss 2.0");
     now = 1;
-    progress.update(6, 2, 0.5, "ckpt");
+    progress.update({6, 2, 0.01, 1, 0.5}, "ckpt");
   }
-  const std::string line5 = "\r\x1b[Kstep 5/6 83.3 % | loss 2.000 | 20 tok/s | left 00:01";
+  const std::string line5 =
+      "\r\x1b[Kstep 5/6 83.3 % | loss 2.000 | lr 0.01 | norm 1 | 20 tok/s | left 00:01";
   const std::string line6 =
-      "\r\x1b[Kstep 6/6 100.0 % | loss 2.000 | 20 tok/s | left 00:00 | ckpt\n";
+      "\r\x1b[Kstep 6/6 100.0 % | loss 2.000 | lr 0.01 | norm 1 | 20 tok/s | left 00:00 | ckpt\n";
   EXPECT_EQ(printed.text(), line5 + "\r\x1b[Kval_loss 2.0\n" + line5 + line6);
 }
 
 TEST(progress, one_slow_step_does_not_move_the_time_left) {
   Progress progress({.last_step = 100, .out = nullptr});
-  for (int step = 1; step <= 9; ++step) progress.update(step, 1, 2.0);
-  progress.update(10, 1, 500.0);
+  for (int step = 1; step <= 9; ++step) progress.update({step, 1, 0, 0, 2.0});
+  progress.update({10, 1, 0, 0, 500.0});
   EXPECT_DOUBLE_EQ(progress.left_s(), 180);
 }
 

@@ -501,7 +501,7 @@ class Plots(PageTest):
         self.assertEqual(self.panels("conv1d.h5"), ["draw_shares", "draw_roofline"])
         self.assertEqual(self.panels(TWO + "comm_np2.h5"), ["draw_bus", "draw_times"])
         self.assertEqual(self.panels("quickstart_fp32_host.h5"),
-                         ["draw_loss", "draw_step_time", "draw_memory"])
+                         ["draw_loss", "draw_rate", "draw_step_time", "draw_memory"])
 
     def test_kernels_without_limits_show_times(self):
         def without(file):

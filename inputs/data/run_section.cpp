@@ -39,6 +39,12 @@ std::vector<Row<RunConfig>> rows<RunConfig>() {
                                      .unit = "steps",
                                      .range = between(1, kMostSteps),
                                      .help = "A progress line every so many steps."}),
+      row(&RunConfig::router_load,
+          {.key = "run.router_load",
+           .help =
+               "Keep the load of experts by layer and step. Its series is router_load in the "
+               "result set; JSON lines have the worst layer. Changes no bit of what is trained, "
+               "and costs nothing if it is false."}),
   };
 }
 

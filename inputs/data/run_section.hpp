@@ -16,6 +16,7 @@ struct RunConfig {
   std::int64_t steps = 100;
   std::string output, mllog;
   std::int64_t log_interval = 10;
+  bool router_load = false;  ///< tokens of each expert are told to the host in every step
 };
 
 /// [train]: the element type, and the sequences of a step.

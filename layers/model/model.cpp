@@ -216,10 +216,29 @@ std::vector<Tensor> Model::step_counts(Recorder& recorder) const {
     next = stage.end;
   }
   zeros(stages_.back(), "counts_behind", next, whole().end);
+  if (config_.moe.tells_load) recorder.kept_of_step<StepCounts>(*this).all = all;
   return all;
 }
 
+void Model::tell_router_load(Recorder& recorder) const {
+  const std::vector<Tensor>& counts = recorder.kept_of_step<StepCounts>(*this).all;
+  std::int64_t elements = 0;
+  for (const Tensor count : counts) elements += recorder.buffer(count).elements();
+  if (elements == 0) return;
+  const Tensor load = recorder.program().output(
+      kRouterLoad, recorder.accumulation(), {elements / config_.moe.experts, config_.moe.experts});
+  recorder.set_prefix("step");
+  std::int64_t at = 0;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    const std::int64_t end = at + recorder.buffer(counts[i]).elements();
+    recorder.copy(kRouterLoad + std::to_string(i), read(counts[i]),
+                  {load, Access::write, {at, end}});
+    at = end;
+  }
+}
+
 void Model::end_of_step(Recorder& recorder, Tensor step_ok) const {
+  if (config_.moe.tells_load) tell_router_load(recorder);
   for (const Stage& stage : stages_)
     for (const Layer& layer : layers(stage)) {
       recorder.set_prefix(layer.prefix());

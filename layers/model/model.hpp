@@ -12,6 +12,10 @@
 
 namespace stowage::layers {
 
+/// Name of the output of training steps with tokens of each expert, (layers of experts, E) accum:
+/// those of all ranks and microbatches, in the order of the model. Only if ModelConfig asks for it.
+inline constexpr const char* kRouterLoad = "router_load";
+
 /// The hybrid model: embedding, residual blocks by pattern, final norm, head with loss. It never
 /// changes: what a recording keeps belongs to its recorder.
 ///
@@ -76,12 +80,19 @@ class Model {
   /// True if routers have a load-balancing or a z loss.
   bool has_router_losses() const;
   /// Counts of a training step that ranks add up: loads of experts. All ranks have as many elements
-  /// in the same order: those of other stages are zeros.
+  /// in the same order: those of other stages are zeros. end_of_step() tells them to the host if
+  /// the model's configuration asks for that.
   std::vector<Tensor> step_counts(Recorder& recorder) const;
   /// Work at the end of a training step, when step_ok is known.
   void end_of_step(Recorder& recorder, Tensor step_ok) const;
 
  private:
+  /// What step_counts() gave, for end_of_step().
+  struct StepCounts {
+    std::vector<Tensor> all;
+  };
+
+  void tell_router_load(Recorder& recorder) const;
   Stage whole() const { return {0, 0, static_cast<int>(layers_.size()), true, true}; }
   std::vector<Parameter> parameters(const std::vector<Stage>& stages) const;
   std::vector<execution::TensorInfo> states(const std::vector<Stage>& stages) const;

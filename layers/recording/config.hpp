@@ -82,6 +82,7 @@ struct ModelConfig {
     enum class Exchange { automatic, gather, slots } exchange = Exchange::automatic;
     /// Tests: expert choices of this many tokens are given in a state, not computed; 0: computed.
     std::int64_t frozen_tokens = 0;
+    bool tells_load = false;  ///< training steps leave the load of each expert behind (kRouterLoad)
   } moe;
 
   /// Products of 8 bits, of all layers but the first and the last ones: in_proj and out_proj, qkv

@@ -25,6 +25,7 @@
 namespace stowage::run {
 namespace {
 
+constexpr std::string_view kTokensSeen = "loader.tokens";  // a value of a checkpoint
 constexpr std::size_t kPieceBytes = std::size_t{8} << 20;  // read at once
 
 /// What a checkpoint holds of a run.
@@ -48,6 +49,13 @@ CheckpointWriter::Threads writing_threads(const parallel::Communicator& world) {
 std::string run_of(const results::CheckpointState& state) {
   const auto named = std::ranges::find(state.values, results::kRunUuid, &results::Field::name);
   return named == state.values.end() ? "" : results::text_value(state, results::kRunUuid);
+}
+
+/// Tokens that training had seen, if it says so.
+std::optional<double> tokens_of(const results::CheckpointState& state) {
+  const auto named = std::ranges::find(state.values, kTokensSeen, &results::Field::name);
+  if (named == state.values.end()) return std::nullopt;
+  return static_cast<double>(results::integer_value(state, kTokensSeen));
 }
 
 /// Elements [begin, end) of this rank's part of a tensor.
@@ -155,6 +163,7 @@ Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communica
   }
   const results::Checkpoint checkpoint(found_);
   first_step_ = checkpoint.state().step;
+  tokens_seen_ = tokens_of(checkpoint.state());
   from_ = {.checkpoint = results::without_folders(found_),
            .step = first_step_,
            .seal = checkpoint.digest(),
@@ -319,26 +328,28 @@ void Checkpointing::prepare(Trainer& trainer, forecast::CopyPlace copy, std::str
 
 /// Rank 0 makes the file; the others learn where what belongs.
 std::unique_ptr<results::CheckpointDraft> Checkpointing::begin(const inputs::Loader& loader,
-                                                               std::int64_t step,
+                                                               const Reached& reached,
                                                                CheckpointJob::Task& task) const {
   std::unique_ptr<results::CheckpointDraft> draft;
   std::string places;
   if (world_.rank() == 0) {
     const inputs::LoaderPosition position = loader.position();
-    draft = directory_.begin({.step = step,
-                              .values = {{"loader.seed", static_cast<std::int64_t>(position.seed)},
-                                         {"loader.epoch", position.epoch},
-                                         {"loader.sample", position.sample},
-                                         {"data.digest", data_digest_},
-                                         {std::string(results::kRunUuid), run_}},
-                              .deck = deck_text_},
-                             specs_);
+    draft = directory_.begin(
+        {.step = reached.step,
+         .values = {{"loader.seed", static_cast<std::int64_t>(position.seed)},
+                    {"loader.epoch", position.epoch},
+                    {"loader.sample", position.sample},
+                    {std::string(kTokensSeen), static_cast<std::int64_t>(reached.tokens_seen)},
+                    {"data.digest", data_digest_},
+                    {std::string(results::kRunUuid), run_}},
+         .deck = deck_text_},
+        specs_);
     if (world_.size() > 1)
       results::SumsFile::make(sums_path(draft->part()), world_.size(), specs_.size());
     places = fmt::format("{} {}", fmt::join(draft->offsets(), " "), draft->part().string());
   }
   std::istringstream given(world_.broadcast(places));
-  task.step = step;
+  task.step = reached.step;
   task.rank = world_.rank();
   task.ranks = world_.size();
   task.offsets.resize(specs_.size());
@@ -349,7 +360,7 @@ std::unique_ptr<results::CheckpointDraft> Checkpointing::begin(const inputs::Loa
   return draft;
 }
 
-bool Checkpointing::save(const inputs::Loader& loader, std::int64_t step, Pace pace,
+bool Checkpointing::save(const inputs::Loader& loader, const Reached& reached, Pace pace,
                          double since_s) {
   if (may_put_off_ && pace == Pace::overlapping && world_.max(job_ && !job_->ended() ? 1 : 0) > 0) {
     put_off_ = true;
@@ -361,7 +372,7 @@ bool Checkpointing::save(const inputs::Loader& loader, std::int64_t step, Pace p
   since_s_ = since_s;
   if (overlapping_) writer_->take(*queue_);  // the device works while the file is made
   CheckpointJob::Task task;
-  std::unique_ptr<results::CheckpointDraft> draft = begin(loader, step, task);
+  std::unique_ptr<results::CheckpointDraft> draft = begin(loader, reached, task);
   task.as_it_is = !overlapping_;
   job_ = std::make_unique<CheckpointJob>(std::move(task), std::move(draft), *writer_, directory_);
   if (!overlapping_) job_->wait();

@@ -37,6 +37,8 @@ class Checkpointing {
   bool enabled() const { return !directory_name_.empty(); }
   /// Steps that are done before this run; 0: it starts from the beginning.
   std::int64_t first_step() const { return first_step_; }
+  /// Tokens of documents that training had seen by then; none if an earlier version has not said.
+  const std::optional<double>& tokens_seen() const { return tokens_seen_; }
   /// What checkpoint.allow_changes has let through: a line for people of each key, or of the data.
   const std::vector<std::string>& changes() const { return changes_; }
   /// What the run goes on from, if that is a checkpoint of a run.
@@ -59,12 +61,17 @@ class Checkpointing {
 
   /// Whether training goes on while the file is written.
   enum class Pace { overlapping, wait };
+  /// How far training has come.
+  struct Reached {
+    std::int64_t step = 0;
+    double tokens_seen = 0;
+  };
   /// Collective. Begins to save, and ends it if it is to wait, or if there is no memory for a copy.
   /// The device must be idle. While the file before is still being written this waits for it, or if
   /// the deck says so the new one is put off: then it is due by the clock when that one is done.
   /// @return false: put off
   /// @param since_s when the step before ended: training has waited since then
-  bool save(const inputs::Loader& loader, std::int64_t step, Pace pace, double since_s);
+  bool save(const inputs::Loader& loader, const Reached& reached, Pace pace, double since_s);
   /// Gives up what is not written yet; nothing is saved after that.
   void abandon();
   /// The end of the copy that the last save has the device make; null if it made none.
@@ -85,7 +92,8 @@ class Checkpointing {
   std::vector<std::string> changed_data(const inputs::Deck& deck,
                                         const results::Checkpoint& found) const;
   void look_for_changes(const inputs::Deck& deck, const results::Checkpoint& found);
-  std::unique_ptr<results::CheckpointDraft> begin(const inputs::Loader& loader, std::int64_t step,
+  std::unique_ptr<results::CheckpointDraft> begin(const inputs::Loader& loader,
+                                                  const Reached& reached,
                                                   CheckpointJob::Task& task) const;
   void end_job();
 
@@ -96,6 +104,7 @@ class Checkpointing {
   std::string found_;  ///< path of the checkpoint to resume from, or empty
   std::optional<results::ResumedFrom> from_;
   std::int64_t first_step_ = 0;
+  std::optional<double> tokens_seen_;
   std::vector<std::string> changes_;
   std::string deck_text_;
   std::string data_digest_;

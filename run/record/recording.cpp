@@ -10,11 +10,13 @@
 #include "execution/error.hpp"
 #include "inputs/data/run_section.hpp"
 #include "layers/model/flops.hpp"
+#include "layers/model/model.hpp"
 #include "offload/lifetimes.hpp"
 #include "results/console.hpp"
 #include "results/part_file.hpp"
 #include "run/command/output_files.hpp"
 #include "run/record/result_config.hpp"
+#include "run/record/router_load.hpp"
 
 namespace stowage::run {
 namespace {
@@ -66,6 +68,7 @@ Recording::Recording(const parallel::Communicator& world, const inputs::Deck& de
                          {{"loss", "nat", "mean over the counted targets of the step"},
                           {"grad_norm", "1", "global norm of the gradient before clipping"},
                           {"lr", "1", "learning rate"},
+                          {"tokens", "1", "of documents, in all steps until its end"},
                           {"step_time", "s", "from the end of the step before to its own"},
                           {"mem_device", "B", "planned device memory of a rank"},
                           {"ok", "1", "1: the step changed the parameters"}});
@@ -92,7 +95,7 @@ void Recording::planned(const results::Fields& facts, std::int64_t device_bytes,
   std::fflush(stdout);
 }
 
-void Recording::begin(const forecast::TrainerPlan& plan) {
+void Recording::begin(const forecast::TrainerPlan& plan, double tokens_seen) {
   first_step_s_ = results::steady_seconds();
   if (!root()) return;
   log_ = results::JsonLog(log_path_, first_step_ > 0);
@@ -102,6 +105,15 @@ void Recording::begin(const forecast::TrainerPlan& plan) {
     routers_ = &set_->series("router", "step",
                              {{"aux_loss", "1", "load balancing, sum over layers"},
                               {"z_loss", "1", "of router logits, sum over layers"}});
+  if (const auto load = training.recorded.program.find(layers::kRouterLoad)) {
+    router_layers_ = training.recorded.program.info(load).buffers.front().shape.front();
+    const std::vector<std::int64_t> by_layer = {router_layers_};
+    router_load_ = &set_->series(
+        "router_load", "step",
+        {{"busiest", "1", "tokens of each layer's busiest expert, over the mean", by_layer},
+         {"entropy", "1", "of the shares of its experts, over that of equal ones", by_layer},
+         {"dead", "1", "its experts without a token", by_layer}});
+  }
   if (training.recorded.expert_rows)
     experts_ = &set_->series(
         "experts", "step",
@@ -131,7 +143,11 @@ void Recording::begin(const forecast::TrainerPlan& plan) {
                                  .out = quiet_ ? nullptr : stdout,
                                  .terminal = results::is_terminal(stdout)});
   if (first_step_ > 0) progress_->note(fmt::format("# resumed after step {}", first_step_));
-  log_.write("start", {{"first_step", first_step_}, {"last_step", last_step_}});
+  log_.write("start", {{"first_step", first_step_},
+                       {"last_step", last_step_},
+                       {"run", inputs::read(deck_, &inputs::RunConfig::name)},
+                       {"parameters", parameter_count(plan)},
+                       {"tokens", tokens_seen}});
 }
 
 void Recording::step(const StepReport& report) {
@@ -146,14 +162,16 @@ void Recording::step(const StepReport& report) {
                      {report.experts.capacity, static_cast<double>(report.experts.reruns),
                       report.experts.busiest_rank, report.experts.busiest_expert,
                       report.experts.exchanged_bytes});
-  train_->append(report.step, {report.loss, report.grad_norm, report.lr, report.time_s,
-                               static_cast<double>(device_bytes_), report.ok ? 1.0 : 0.0});
+  train_->append(report.step,
+                 {report.loss, report.grad_norm, report.lr, report.tokens_seen, report.time_s,
+                  static_cast<double>(device_bytes_), report.ok ? 1.0 : 0.0});
   capacities_->add(report);
   mllog_->step(report);
   results::Fields line = {{"step", report.step},
                           {"loss", report.loss},
                           {"grad_norm", report.grad_norm},
                           {"lr", report.lr},
+                          {"tokens", report.tokens_seen},
                           {"step_time", report.time_s},
                           {"capacity", report.capacity},
                           {"op_by_op", capacities_->op_by_op(report)},
@@ -161,6 +179,13 @@ void Recording::step(const StepReport& report) {
   if (routers_ != nullptr) {
     line.push_back({"aux_loss", report.aux_loss});
     line.push_back({"z_loss", report.z_loss});
+  }
+  if (router_load_ != nullptr) {
+    const RouterLoad load(report.router_load, router_layers_);
+    router_load_->append(report.step, load.values());
+    line.push_back({"busiest_expert", std::ranges::max(load.busiest)});
+    line.push_back({"router_entropy", std::ranges::min(load.entropy)});
+    line.push_back({"dead_experts", std::reduce(load.dead.begin(), load.dead.end())});
   }
   log_.write("step", line);
   if (report.passed_batches > 0)
@@ -175,7 +200,12 @@ void Recording::step(const StepReport& report) {
         report.step, report.experts.capacity));
   const bool due = report.step % inputs::read(deck_, &inputs::RunConfig::log_interval) == 0;
   if (due || report.step == last_step_ || results::is_terminal(stdout))
-    progress_->update(report.step, report.loss, report.time_s, capacities_->text());
+    progress_->update({.step = report.step,
+                       .loss = report.loss,
+                       .lr = report.lr,
+                       .grad_norm = report.grad_norm,
+                       .time_s = report.time_s},
+                      capacities_->text());
 }
 
 void Recording::done_again(const StepReport& report, const Erred& erred) {
@@ -324,6 +354,7 @@ void Recording::add_metrics(const History& history, const forecast::TrainerPlan&
   }
   add_files(history);
   if (history.steps.empty()) return;
+  add("train/tokens", history.steps.back().tokens_seen);
   add("train/skipped_steps", static_cast<double>(skipped_steps(history)));
   double reruns = 0;
   for (const StepReport& report : history.steps) reruns += report.experts.reruns;

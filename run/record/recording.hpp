@@ -52,7 +52,8 @@ class Recording {
   void planned(const results::Fields& facts, std::int64_t device_bytes, std::int64_t pinned_bytes,
                const forecast::CheckpointMemory& saving);
   /// Everything that can be refused was not: opens the log, keeps the memory of a step, op by op.
-  void begin(const forecast::TrainerPlan& plan);
+  /// @param tokens_seen before this run
+  void begin(const forecast::TrainerPlan& plan, double tokens_seen);
   void step(const StepReport& report);
   /// Keeps and prints what a second attempt at the step says of the cause.
   void done_again(const StepReport& report, const Erred& erred);
@@ -72,6 +73,8 @@ class Recording {
 
   /// Of the run, as its result set has it; of rank 0.
   const std::string& uuid() const { return run_.uuid; }
+  /// Tokens of documents in a step, on average over a pass.
+  double tokens_per_step() const { return tokens_per_step_; }
 
  private:
   bool root() const { return set_ != nullptr; }
@@ -100,9 +103,11 @@ class Recording {
   std::unique_ptr<results::Progress> progress_;
   std::optional<CapacityUse> capacities_;
   results::Series* train_ = nullptr;
-  results::Series* again_ = nullptr;    ///< if a step was done twice
-  results::Series* board_ = nullptr;    ///< on a GPU
-  results::Series* routers_ = nullptr;  ///< if routers have losses
+  results::Series* again_ = nullptr;        ///< if a step was done twice
+  results::Series* board_ = nullptr;        ///< on a GPU
+  results::Series* routers_ = nullptr;      ///< if routers have losses
+  results::Series* router_load_ = nullptr;  ///< if steps tell it
+  std::int64_t router_layers_ = 0;
   results::Series* experts_ = nullptr;  ///< if ranks share experts
   results::Series* validation_ = nullptr;
   results::Series* saved_ = nullptr;  ///< from the first file on

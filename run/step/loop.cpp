@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "execution/error.hpp"
+#include "layers/model/model.hpp"
 #include "results/progress.hpp"
 #include "run/step/staging.hpp"
 
@@ -177,6 +178,8 @@ Loop::Outcome Loop::read(const Pending& pending, int ago) {
     report.z_loss = routers[1];
     outcome.values.insert(outcome.values.end(), routers.begin(), routers.end());
   }
+  if (const execution::Tensor load = pending.recorded->program.find(layers::kRouterLoad))
+    report.router_load = read_values(*pending.executor, load, ago);
   report.grad_norm = read_values(*pending.executor, pending.recorded->grad_norm, ago)[0];
   outcome.values.push_back(report.grad_norm);
   if (pending.recorded->own_loss)

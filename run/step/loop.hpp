@@ -45,11 +45,13 @@ struct StepReport {
   bool save = false;                ///< a rank was asked to save, and none to stop
   double pairs = 0;                 ///< (query, key) pairs within documents, on this rank
   double tokens = 0;                ///< of documents, on all ranks
+  double tokens_seen = 0;           ///< likewise, of all steps until its end
   std::int64_t capacity = 0;        ///< documents that a microbatch of its program has room for
   std::int64_t passed_batches = 0;  ///< before its own, since none of their tokens is a target
   /// Its time counts in no figure: ops were timed, a dump was made, or the step was done twice.
   bool disturbed = false;
   ExpertReport experts;               ///< if ranks share experts
+  std::vector<double> router_load;    ///< tokens of each expert, layer by layer, if they are told
   std::optional<FirstAttempt> first;  ///< of a step that was done again; all else is of the second
 };
 

@@ -1,9 +1,10 @@
-"""Draws result sets: loss, step time and memory of runs; memory against time of offload sweeps;
-rates, efficiency, parts of a step and memory of scaling curves; rates of copies, products and
-exchanges against their size; kernels beside their limits and peers.
+"""Draws result sets: loss, learning rate, balance of experts, step time and memory of runs; memory
+against time of offload sweeps; rates, efficiency, parts of a step and memory of scaling curves;
+rates of copies, products and exchanges against their size; kernels beside their limits and peers.
 
-Several files are drawn over each other. The image goes beside the first file, as PNG, unless --out
-names another (its suffix chooses the format: .png, .svg or .pdf).
+--by tokens draws against the tokens seen instead of steps. Several files are drawn over each
+other. The image goes beside the first file, as PNG, unless --out names another (its suffix chooses
+the format: .png, .svg or .pdf).
 
 Exit codes: 0 drawn, 2 a file is not ours or is truncated, or the image cannot be written.
 """
@@ -33,10 +34,25 @@ def legend_of(result):
     return f"{label_of(result)} ({result.verdict})"
 
 
+class AlongTokens:
+    """A result whose steps stand where their tokens were seen."""
+
+    def __init__(self, result):
+        self.result = result
+
+    def __getattr__(self, name):
+        return getattr(self.result, name)
+
+    def series(self, path):
+        series, seen = self.result.series(path), self.result.series("train/tokens")
+        by_step = path.startswith(("train/", "router_load/"))
+        return (np.interp(series[0], *seen), series[1]) if series and seen and by_step else series
+
+
 def draw_loss(axes, results):
     for index, result in enumerate(results):
         color = f"C{index}"
-        train, validation = result.series("train/loss"), result.series("train/val_loss")
+        train, validation = (result.series(f"train/{name}") for name in ("loss", "val_loss"))
         if train:
             axes.plot(*train, color=color, alpha=0.25, linewidth=0.8)
             axes.plot(train[0], smoothed(train[1]), color=color,
@@ -45,6 +61,39 @@ def draw_loss(axes, results):
             axes.plot(*validation, "o--", color=color, markersize=4, markerfacecolor="white",
                       label=f"{legend_of(result)}, validation: {validation[1][-1]:.3f}")
     axes.set_ylabel("loss (nat)")
+
+
+def draw_rate(axes, results):
+    """Learning rate, and on an axis of its own the norm of the gradient before clipping."""
+    norms = axes.twinx()
+    for index, result in enumerate(results):
+        rate, norm = (result.series(f"train/{name}") for name in ("lr", "grad_norm"))
+        if rate:
+            axes.plot(*rate, color=f"C{index}", linewidth=1.2,
+                      label=f"{legend_of(result)}, learning rate")
+        if norm:
+            norms.plot(*norm, color=f"C{index}", alpha=0.4, linewidth=0.8)
+    axes.set_ylabel("learning rate")
+    axes.set_ylim(bottom=0)
+    norms.set_ylabel("gradient norm (pale)")
+    norms.set_yscale("log")
+
+
+def draw_balance(axes, results):
+    """The busiest expert of each layer, over the mean, from the first layer (dark) to the last."""
+    for index, result in enumerate(results):
+        busiest, dead = (result.series(f"router_load/{name}") for name in ("busiest", "dead"))
+        if not busiest or not dead or busiest[1].ndim != 2:
+            continue
+        layers = busiest[1].shape[1]
+        for layer in range(layers):
+            axes.plot(busiest[0], smoothed(busiest[1][:, layer]), color=f"C{index}", linewidth=0.8,
+                      alpha=1 - 0.8 * layer / layers,
+                      label=None if layer else f"{legend_of(result)}, by layer")
+        axes.plot(dead[0], dead[1].reshape(len(dead[1]), -1).sum(axis=1), ":", color=f"C{index}",
+                  label=f"{legend_of(result)}, experts without a token")
+    axes.set_ylabel("busiest expert / mean")
+    axes.set_ylim(bottom=0)
 
 
 def draw_step_time(axes, results):
@@ -146,8 +195,8 @@ RATES = ("ceilings", "bench_kernels", "bench_comm")  # drivers whose sets rate_p
 
 
 def panels_of(results):
-    """(function, inches) of the panels for sets of one kind, and whether the first two share their
-    steps. Sets of several kinds are drawn as the first."""
+    """(function, inches) of the panels for sets of one kind, and whether all but the last share
+    their steps. Sets of several kinds are drawn as the first."""
     driver = text(results[0].file.attrs.get("driver", ""))
     if any(result.datasets("samples/scaling") for result in results):
         return [(panel, THIRD) for panel in scaling_plots.PANELS], False
@@ -156,11 +205,17 @@ def panels_of(results):
     rates = rate_plots.panels_of(results) if driver in RATES else []
     if rates:
         return rates, False
-    return [(panel, THIRD) for panel in (draw_loss, draw_step_time, draw_memory)], True
+    panels = [draw_loss, draw_rate, draw_step_time]
+    if any(result.series("router_load/busiest") for result in results):
+        panels.insert(2, draw_balance)
+    panels.append(draw_memory)
+    return [(panel, THIRD) for panel in panels], True
 
 
-def draw(results, out):
+def draw(results, out, by="steps"):
     plt = pyplot()
+    if by == "tokens":
+        results = [AlongTokens(result) for result in results]
     drawers, by_step = panels_of(results)
     inches = [high for _, high in drawers]
     figure, panels = plt.subplots(len(drawers), 1, figsize=(9, sum(inches)), squeeze=False,
@@ -174,8 +229,9 @@ def draw(results, out):
         elif not axes.has_data():
             axes.text(0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center")
     if by_step:
-        panels[0].sharex(panels[1])
-        panels[1].set_xlabel("step")
+        for axes in panels[1:-1]:  # the last one is of a single step
+            axes.sharex(panels[0])
+        panels[-2].set_xlabel("step" if by == "steps" else "tokens seen")
     facts = results[0].file.attrs
     words = [text(facts.get(key, "")) for key in ("driver", "git_describe")]
     if len(results) == 1:
@@ -189,11 +245,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("results", nargs="+", metavar="result.h5")
     parser.add_argument("--out", type=pathlib.Path, metavar="image.png")
+    parser.add_argument("--by", choices=("steps", "tokens"), default="steps",
+                        help="what runs are drawn against")
     options = parser.parse_args()
     out = options.out or pathlib.Path(options.results[0]).with_suffix(".png")
     require_free(out, made_by_tools)
     results = [Result(path, unfinished_too=True) for path in options.results]
     tell_apart(results)
-    draw(results, out)
+    draw(results, out, options.by)
     print(out)
     return 0

@@ -1,0 +1,68 @@
+#!/usr/bin/python3
+"""What a run of stowage_train says of its routers: their losses, and the load of experts.
+
+Usage: routers_test.py CASE --train PROGRAM --source FOLDER. Each case runs in a folder of its own.
+"""
+import json
+import sys
+
+import h5py
+import numpy
+
+from process_cases import Cases
+import train_test
+from train_test import assert_equal, validate
+
+CASES = case = Cases()
+
+
+@case(ranks=2)
+def losses_of_routers_are_reported(r):
+    coefficients = ["model.moe_aux_loss_coeff=0.01", "model.moe_z_loss_coeff=0.001"]
+    for ranks in (1, 2):
+        r.run(*coefficients, f"run.output=np{ranks}.h5", ranks=ranks)
+    with h5py.File("np1.h5") as one, h5py.File("np2.h5") as two:
+        for name in ("aux_loss", "z_loss"):
+            a, b = one[f"/series/router/{name}"][:], two[f"/series/router/{name}"][:]
+            # Means over the tokens of a microbatch, then over microbatches: those stay the same.
+            assert a.shape == (6,) and numpy.allclose(a, b, rtol=1e-3), (a, b)
+        # E sum_e f_e P_e is 1 for a balanced router and near it for a fresh one.
+        assert 0.009 < one["/series/router/aux_loss"][0] < 0.02
+        assert "router/aux_loss" in one["metrics"] and validate(r, "np1.h5").returncode == 0
+        # The logits of a fresh router are near 0: logsumexp is near log(4) for 4 experts.
+        assert abs(one["/series/router/z_loss"][0] / (0.001 * numpy.log(4) ** 2) - 1) < 0.2
+    r.run("run.output=none.h5")
+    with h5py.File("none.h5") as file:
+        assert "router" not in file["/series"]
+
+
+@case(ranks=2)
+def load_of_routers_is_kept_under_every_balancing(r):
+    tokens, topk, experts = 8 * 40, 2, 4  # of a step, and of the deck
+    for rate in ("0", "0.01"):
+        bias = (f"model.moe_expert_bias_update_rate={rate}", "model.pattern=E-|*E", "eval.steps=1")
+        r.run(*bias, "run.output=off.h5")
+        r.run(*bias, "run.router_load=true", "run.output=on.h5")
+        assert_equal("off.h5", "on.h5")
+        for ranks in ("parallel.data=2", "parallel.expert=2", "parallel.pipeline=2",
+                      "parallel.tensor=2"):
+            r.run(*bias, "run.router_load=true", ranks, "run.output=two.h5", ranks=2)
+            with h5py.File("on.h5") as one, h5py.File("two.h5") as two:
+                for name in ("busiest", "entropy", "dead"):
+                    a, b = (file[f"series/router_load/{name}"][0] for file in (one, two))
+                    # A fresh router may choose otherwise where two scores are nearly the same.
+                    assert a.shape == (2,) and numpy.allclose(a, b, atol=0.03), (ranks, name, a, b)
+        with h5py.File("off.h5") as off, h5py.File("on.h5") as on:
+            assert "router_load" not in off["series"]
+            busiest = on["series/router_load/busiest"][:]
+            counts = busiest * tokens * topk / experts  # whole tokens
+            assert numpy.abs(counts - counts.round()).max() < 1e-9, counts
+            assert busiest.min() >= 1 and on["series/router_load/entropy"][:].min() > 0.2
+        assert validate(r, "off.h5", "on.h5").returncode == 0
+        steps = [line for line in map(json.loads, open("on.jsonl")) if line["event"] == "step"]
+        assert [step["busiest_expert"] for step in steps] == busiest.max(axis=1).tolist()
+        assert all(step["dead_experts"] >= 0 < step["router_entropy"] <= 1 for step in steps)
+
+
+if __name__ == "__main__":
+    sys.exit(train_test.main(CASES))
