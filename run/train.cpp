@@ -131,7 +131,7 @@ void check_evaluation(const Deck& deck, const TrainOptions& options, const input
   if (!options.logits.empty() && !options.evaluate_only)
     execution::throw_usage("--logits {}: needs --evaluate-only", options.logits);
   if (!options.evaluate_only) return;
-  if (!data.held_out)
+  if (data.held_out.empty())
     execution::throw_usage("--evaluate-only: fewer than two tokens are held out; see {}, and {}",
                            inputs::cite(deck, &inputs::DataConfig::held_out_fraction),
                            inputs::key(&inputs::DataConfig::validation_path));
@@ -193,7 +193,7 @@ class Run {
     recording_.begin(trainer_.plan(), tokens_seen_);
     for (const std::string& changed : checkpoints_.changes()) recording_.note(changed);
     if (!change.empty()) recording_.note(change);
-    if (!data_.held_out) recording_.note("# no evaluation: too little data is held out");
+    if (data_.held_out.empty()) recording_.note("# no evaluation: too little data is held out");
     const double energy_j = machine_.energy_j();
     std::int64_t step = checkpoints_.first_step();
     loop_.restart_clock();  // reading a checkpoint is set-up, not the first step
@@ -359,9 +359,10 @@ class Run {
   }
 
   void evaluate(std::int64_t step) {
-    if (!data_.held_out) return;
-    const Evaluation found = loop_.evaluate(inputs::read(deck_, &inputs::EvalConfig::steps));
-    history_.evaluations.push_back({step, found.loss, found.accuracy, found.tokens, found.targets});
+    if (data_.held_out.empty()) return;
+    const Evaluations found = loop_.evaluate(inputs::read(deck_, &inputs::EvalConfig::steps));
+    const Evaluation& all = found.all;
+    history_.evaluations.push_back({step, all.loss, all.accuracy, all.tokens, all.targets});
     recording_.evaluation(step, found);
   }
 
@@ -466,10 +467,8 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
                       saving.copy == forecast::CopyPlace::none ? 0 : saving.copy_bytes);
   parallel::require_joint_proof(world, plan->programs(), machine.rank_order());
   results::Fields about = facts(deck, std::string(machine.backend().name()), *plan, saving);
-  const auto evaluated =
-      data.held_out ? data.evaluated(inputs::read(deck, &inputs::EvalConfig::steps)) : 0;
   about.push_back({"data", data.text()});
-  about.push_back({"held out", data.held_out_text(evaluated)});
+  about.push_back({"held out", data.held_out_text(inputs::read(deck, &inputs::EvalConfig::steps))});
   about.push_back({"packing", inputs::text(data.train->packing())});
   recording.planned(about, world.max(static_cast<std::int64_t>(device_bytes)),
                     world.max(static_cast<std::int64_t>(plan->host_bytes() + saving.host_bytes())),

@@ -247,6 +247,44 @@ def ranks_and_restarts_keep_the_order(r):
             os.remove(name)
 
 
+@case(ranks=2)
+def a_mixture_goes_on_in_the_middle_of_a_pass(r):
+    make_files(r, pairs=False, longest=60)
+    for suffix in (".bin", ".idx"):
+        os.rename("held_out" + suffix, "other" + suffix)
+    mixed = ("data.path=", "data.validation_path=", "data.mix=some=train,more=other",
+             "data.mix_weights=[1,3]", "data.held_out_fraction=0.1", "eval.steps=0",
+             "data.packing=best_fit", "train.micro_batch_size=2")
+    said = r.train(*mixed, "run.output=one.h5")
+    assert " some 25 % Megatron train.bin: 270 documents" in said, said
+    assert "; more 75 % Megatron other.bin: 270 documents" in said, said
+    assert " some its end: 30 documents" in said and "; more its end: 30 documents" in said, said
+    r.train(*mixed, "run.output=two.h5", ranks=2)
+    assert numpy.allclose(series("one.h5"), series("two.h5"), rtol=2e-5)
+    saved = ("checkpoint.directory=saved", "optim.decay_steps=6")
+    r.train(*mixed, *saved, "run.steps=2", "run.output=first.h5", ranks=2)
+    r.train(*mixed, *saved, "run.output=second.h5")
+    assert numpy.allclose(series("second.h5"), series("one.h5")[2:], rtol=2e-5)
+    os.rename("saved", "of_two")
+    r.train(*mixed, *saved, "run.steps=2", "run.output=third.h5")
+    r.train(*mixed, *saved, "run.output=fourth.h5")
+    assert (series("fourth.h5") == series("one.h5")[2:]).all()
+    said = r.train(*mixed, "data.mix_weights=[1,2]", "checkpoint.directory=of_two", "run.steps=9",
+                   "run.output=fifth.h5", expect=2)
+    assert "data.mix_weights = [1.0, 2.0]" in said, said
+    some, more, all_of_it, targets = (series("one.h5", name)[-1] for name in (
+        "val_loss/some", "val_loss/more", "train/val_loss", "train/val_targets"))
+    lines = [json.loads(line) for line in open("one.jsonl")]
+    found = [line for line in lines if line["event"] == "evaluation"][-1]
+    assert found["val_loss.some"] == some and found["val_loss.more"] == more, found
+    counts = found["val_targets.some"], found["val_targets.more"]
+    assert sum(counts) == targets, (counts, targets)
+    assert abs(numpy.dot(counts, (some, more)) / targets - all_of_it) < 1e-9
+    checked = subprocess.run([sys.executable, VALIDATE, "one.h5"], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    r.data("stats", r.deck, "model.vocab_size=256", "data.source=auto", "data.path=", *mixed)
+
+
 @case
 def long_documents_are_counted(r):
     make_files(r, pairs=False, longest=90)

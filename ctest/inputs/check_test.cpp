@@ -148,6 +148,24 @@ TEST(check, data_and_memory) {
   for (const std::string key : {"data.path", "data.validation_path"})
     expect_parts(error_of("-", {key + "=a.txt"}),
                  {key + " = \"a.txt\" (command line)", "data.source = \"synthetic\"", "auto"});
+  for (const std::string key : {"data.mix", "data.validation"})
+    expect_parts(error_of("-", {key + "=a=a.txt"}),
+                 {key + " = [\"a=a.txt\"] (command line)", "data.source = \"synthetic\"", "auto"});
+  const auto mixed = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"data.source=text", "data.mix=a=a.txt,b-2=b=c.txt"});
+    return error_of("-", more);
+  };
+  EXPECT_NO_THROW(deck_of("-", {"data.source=text", "data.mix=a=a.txt,b-2=b=c.txt",
+                                "data.mix_weights=[1,0.5]", "data.validation=b=v.txt"}));
+  expect_parts(mixed({"data.path=c.txt"}), {"data.path = \"c.txt\"", "data.mix", "one of them"});
+  expect_parts(mixed({"data.validation=v=v.txt", "data.validation_path=v.txt"}), {"one of them"});
+  expect_parts(mixed({"data.mix_weights=[1,2,3]"}),
+               {"data.mix_weights", "3 weights of the 2 files"});
+  expect_parts(mixed({"data.mix_weights=[1,0]"}), {"data.mix_weights"});
+  for (const std::string item : {"a.txt", "=a.txt", "a=", "a b=a.txt", "a/b=a.txt"})
+    expect_parts(mixed({"data.validation=" + item}), {"'" + item + "' is no NAME=PATH"});
+  expect_parts(mixed({"data.validation=a=a.txt,a=b.txt"}), {"two files are named 'a'"});
+  expect_parts(mixed({"data.validation=step=a.txt"}), {"cannot be named 'step'"});
   expect_parts(error_of("-", {"data.document_token=256"}), {"model.vocab_size = 256"});
   expect_parts(error_of("-", {"checkpoint.interval=5"}), {"checkpoint.directory"});
   expect_parts(error_of("-", {"offload.delay_until_graph=true", "graphs.mode=step"}),

@@ -361,6 +361,8 @@ TEST(loader, errors) {
   expect_parts(usage_error([&] { loader.seek({.seed = 0, .epoch = 0, .sample = 3}); }),
                {"sample 3", "3 samples"});
   EXPECT_NO_THROW(loader.seek({.seed = 0, .epoch = 5, .sample = 2}));
+  expect_parts(usage_error([&] { loader.seek({.seed = 0, .epoch = INT64_MAX, .sample = 2}); }),
+               {"epoch 9223372036854775807"});
 }
 
 TEST(loader, document_starts_that_kernels_cannot_use_are_refused) {

@@ -94,7 +94,7 @@ class PackedPass {
  private:
   /// Two sequences have as many pairs as the one with most has twice, or fewer.
   void check_pairs() const {
-    const Sequences& sequences = loader_.sequences();
+    const Sequences& sequences = loader_.sequences().front();
     std::vector<Piece> room;
     std::int64_t most = 0;
     for (std::int64_t s = 0; s < sequences.count(); ++s)

@@ -503,6 +503,28 @@ class Plots(PageTest):
         self.assertEqual(self.panels("quickstart_fp32_host.h5"),
                          ["draw_loss", "draw_rate", "draw_step_time", "draw_memory"])
 
+    def test_a_run_shows_the_balance_of_experts_and_sets_by_name(self):
+        def add(file):
+            for group, shape in (("router_load/busiest", (3, 2)), ("router_load/dead", (3, 2)),
+                                 ("val_loss/verses", (3,))):
+                folder = file.require_group("series/" + group.split("/")[0])
+                if "step" not in folder:
+                    folder["step"] = numpy.array([1, 2, 3])
+                    folder["step"].make_scale("step")
+                file["series/" + group] = numpy.ones(shape)
+                file["series/" + group].dims[0].attach_scale(folder["step"])
+            file["series/train/tokens"] = numpy.arange(1., 1 + len(file["series/train/step"]))
+            file["series/train/tokens"].dims[0].attach_scale(file["series/train/step"])
+        self.assertEqual(self.panels("quickstart_fp32_host.h5", add), [
+            "draw_loss", "draw_rate", "draw_balance", "draw_step_time", "draw_memory"])
+        result = self.edited("quickstart_fp32_host.h5", "tokens.h5", add)
+        by_tokens = plot.AlongTokens(result)
+        self.assertEqual(by_tokens.series("router_load/dead")[0].tolist(), [1, 2, 3])
+        self.assertEqual(by_tokens.series("train/loss")[0][-1],
+                         result.series("train/tokens")[1][-1])
+        plot.draw([result], self.folder / "tokens.png", "tokens")
+        self.assertTrue((self.folder / "tokens.png").stat().st_size > 0)
+
     def test_kernels_without_limits_show_times(self):
         def without(file):
             for operator in file["metrics/kernels"].values():

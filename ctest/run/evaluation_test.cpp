@@ -24,9 +24,9 @@ struct HeldOut {
   inputs::testing::TemporaryFolder folder;
   double tokens = 0, targets = 0, targets_through_documents = 0;
 
-  HeldOut() {
+  explicit HeldOut(int seed = 5) {
     inputs::MegatronWriter writer(folder / "h.bin", folder / "h.idx", folder / "h.mask", 64);
-    std::mt19937_64 random(5);  // the same on all ranks
+    std::mt19937_64 random(seed);  // the same on all ranks
     for (int document = 0; document < 23; ++document) {
       std::vector<std::int32_t> ids(1 + random() % 40);
       std::vector<std::uint8_t> mask(ids.size());
@@ -47,12 +47,11 @@ struct HeldOut {
 class evaluation : public testing::Test {
  protected:
   /// What initial weights, which follow from the deck alone, give on these ranks.
-  Evaluation evaluate(const parallel::Ranks& ranks, const std::vector<std::string>& keys,
-                      std::int64_t batch) const {
+  Evaluations evaluate_sets(const parallel::Ranks& ranks, const std::vector<std::string>& keys,
+                            std::int64_t batch) const {
     std::vector<std::string> all = {"train.dtype=fp64",
                                     "data.source=megatron",
-                                    "data.path=" + (held_out_.folder / "h.idx"),
-                                    "data.validation_path=" + (held_out_.folder / "h.idx"),
+                                    "data.path=" + file_,
                                     "train.seq_length=" + std::to_string(kLength),
                                     "train.global_batch_size=" + std::to_string(batch),
                                     "eval.steps=0"};
@@ -66,6 +65,11 @@ class evaluation : public testing::Test {
     Trainer trainer(std::make_unique<forecast::TrainerPlan>(options), *backend);
     Loop loop(trainer, data, inputs::read<layers::LearningRate>(deck), 0);
     return loop.evaluate(deck.get<std::int64_t>("eval.steps"));
+  }
+  Evaluation evaluate(const parallel::Ranks& ranks, std::vector<std::string> keys,
+                      std::int64_t batch) const {
+    keys.push_back("data.validation_path=" + file_);
+    return evaluate_sets(ranks, keys, batch).all;
   }
 
   Evaluation alone(const std::vector<std::string>& keys, std::int64_t batch) const {
@@ -84,6 +88,7 @@ class evaluation : public testing::Test {
   }
 
   const HeldOut held_out_;
+  const std::string file_ = held_out_.folder / "h.idx";
   const parallel::Communicator world_ = parallel::Communicator::world();
 };
 
@@ -97,7 +102,8 @@ TEST_F(evaluation, every_token_counts_once_at_every_batch) {
     const Evaluation right = alone(keys, 1);
     EXPECT_EQ(right.tokens, held_out_.tokens);
     EXPECT_EQ(right.targets, through ? held_out_.targets_through_documents : held_out_.targets);
-    for (const std::int64_t batch : {2, 10, 64}) {
+    for (const std::int64_t some : {2, 10, 64}) {
+      const std::int64_t batch = (some + world_.size() - 1) / world_.size() * world_.size();
       SCOPED_TRACE(testing::Message() << packing << ", global batch " << batch);
       expect_same(together(grid, keys, batch), right);
       keys.emplace_back("train.micro_batch_size=2");
@@ -116,10 +122,39 @@ TEST_F(evaluation, every_axis_of_the_grid_gives_the_same) {
   for (const parallel::GridShape& shape :
        {parallel::fit_grid(ranks, ranks), parallel::fit_grid(ranks, 1, ranks),
         parallel::fit_grid(ranks, 1, 1, ranks), parallel::fit_grid(ranks, 1, 1, 1, ranks)})
-    for (const std::int64_t batch : {4, 20}) {
+    for (const std::int64_t batch : {8, 24}) {
       SCOPED_TRACE(testing::Message() << shape.describe() << ", global batch " << batch);
       expect_same(together(shape, keys, batch), right);
     }
+}
+
+TEST_F(evaluation, sets_with_names_are_evaluated_apart_and_together) {
+  const parallel::Ranks ranks =
+      parallel::connect(world_, parallel::fit_grid(world_.size()), parallel::make_host_transport);
+  const HeldOut other(6);
+  const std::string second = other.folder / "h.idx";
+  const Evaluation one = alone({}, 1);
+  const Evaluation two =
+      evaluate_sets(parallel::planned_ranks({}, 0), {"data.validation_path=" + second}, 1).all;
+  for (const std::int64_t batch : {4, 64}) {
+    const Evaluations both =
+        evaluate_sets(ranks, {"data.validation=one=" + file_ + ",two=" + second}, batch);
+    ASSERT_EQ(both.sets.size(), 2);
+    EXPECT_EQ(both.sets[0].name, "one");
+    expect_same(both.sets[0].found, one);
+    expect_same(both.sets[1].found, two);
+    EXPECT_EQ(both.all.targets, one.targets + two.targets);
+    EXPECT_NEAR(both.all.loss * both.all.targets, one.loss * one.targets + two.loss * two.targets,
+                1e-10);
+  }
+  // Files that are mixed hold out their own ends.
+  const Evaluations ends = evaluate_sets(
+      ranks, {"data.path=", "data.mix=a=" + file_ + ",b=" + second, "data.held_out_fraction=0.5"},
+      4);
+  ASSERT_EQ(ends.sets.size(), 2);
+  EXPECT_EQ(ends.sets[1].name, "b");
+  EXPECT_EQ(ends.sets[0].found.tokens + ends.sets[1].found.tokens, ends.all.tokens);
+  EXPECT_TRUE(evaluate_sets(ranks, {"data.held_out_fraction=0.5"}, 4).sets.empty());
 }
 
 TEST_F(evaluation, a_part_is_a_fixed_one) {
@@ -127,7 +162,7 @@ TEST_F(evaluation, a_part_is_a_fixed_one) {
   for (const char* packing : {"data.packing=documents", "data.packing=best_fit"}) {
     const Evaluation right = alone({packing, "eval.steps=8"}, 1), all = alone({packing}, 1);
     EXPECT_LT(right.tokens, all.tokens);
-    expect_same(together(grid, {packing, "eval.steps=4"}, 2), right);
+    expect_same(together(grid, {packing, "eval.steps=2"}, 4), right);
     expect_same(together(grid, {packing, "eval.steps=1"}, 8), right);
     EXPECT_EQ(alone({packing, "eval.steps=1", "run.seed=99"}, 8).targets, right.targets);
     expect_same(together(grid, {packing, "eval.steps=99"}, 8), all);  // there are no more

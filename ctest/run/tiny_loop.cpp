@@ -62,7 +62,7 @@ TinyLoop::TinyLoop(const std::vector<std::string>& overrides, Loop::Bad bad,
     : deck_(inputs::Deck::load(STOWAGE_SOURCE "/ctest/drivers/tiny.toml", overrides)),
       backend_(execution::make_host_backend()),
       data_(open_data(deck_, ranks.sequences().index, ranks.sequences().parts)) {
-  auto source = std::make_unique<WrongTokens>(std::move(data_.source));
+  auto source = std::make_unique<WrongTokens>(std::move(data_.sources.front().tokens));
   tokens_ = source.get();
   const auto batch = deck_.get<std::int64_t>("train.global_batch_size");
   const parallel::SequencePart part = ranks.sequences();
@@ -75,8 +75,8 @@ TinyLoop::TinyLoop(const std::vector<std::string>& overrides, Loop::Bad bad,
       .seed = 7};
   data_.train =
       std::make_unique<inputs::Loader>(*source, inputs::TokenRange{0, source->tokens()}, options);
-  data_.held_out.reset();
-  data_.source = std::move(source);
+  data_.held_out.clear();
+  data_.sources.front().tokens = std::move(source);
   const forecast::TrainerOptions trained =
       forecast::trainer_options(deck_, {.capacities = {data_.train->max_documents()}},
                                 data_.train->microbatches(), ranks, parallel::RankOrder::partial);

@@ -55,15 +55,20 @@ std::vector<Proposal> propose(const std::vector<std::int64_t>& steps, std::int64
 }
 
 /// FLOP of training by token of a document, from the lengths of a pass.
-double flop_per_token(const Deck& deck, const inputs::Sequences& sequences) {
+double flop_per_token(const Deck& deck, const inputs::Loader& loader) {
   layers::StepWork work;
   std::vector<inputs::Piece> room;
-  for (std::int64_t s = 0; s < sequences.count(); ++s)
-    for (const inputs::Piece& piece : sequences.pieces(s, room)) {
-      const auto length = static_cast<double>(piece.tokens);
-      work.tokens += length;
-      work.pairs += execution::causal_pairs(length, length);
-    }
+  for (std::size_t i = 0; i < loader.sequences().size(); ++i) {
+    const inputs::Sequences& sequences = loader.sequences()[i];
+    const double times = loader.share(i) * static_cast<double>(loader.samples()) /
+                         static_cast<double>(sequences.count());
+    for (std::int64_t s = 0; s < sequences.count(); ++s)
+      for (const inputs::Piece& piece : sequences.pieces(s, room)) {
+        const auto length = static_cast<double>(piece.tokens);
+        work.tokens += times * length;
+        work.pairs += times * execution::causal_pairs(length, length);
+      }
+  }
   return layers::step_flops(forecast::model_config(deck), work).model / work.tokens;
 }
 
@@ -79,7 +84,7 @@ PackingStats stats_of(const Deck& deck, inputs::Loader& loader) {
           .dropped_documents = summary.dropped_documents,
           .dropped_tokens = summary.dropped_tokens,
           .documents_per_microbatch = Distribution(counts.microbatches).quantiles,
-          .flop_per_token = flop_per_token(deck, loader.sequences()),
+          .flop_per_token = flop_per_token(deck, loader),
           .proposals = propose(counts.steps, loader.max_documents())};
 }
 
@@ -118,13 +123,15 @@ DataStats data_stats(const inputs::CommandLine& command) {
   const inputs::Data own = open_data(deck);
   DataStats stats;
   stats.chosen = deck.get<std::string>(inputs::key(&inputs::DataConfig::packing));
-  stats.source = own.source->description();
-  stats.tokens = own.source->tokens();
-  stats.documents = own.source->documents();
-  const auto offsets = own.source->document_offsets();
   std::vector<std::int64_t> lengths;
-  for (std::size_t d = 0; d + 1 < offsets.size(); ++d)
-    lengths.push_back(offsets[d + 1] - offsets[d]);
+  for (const auto& [name, tokens] : own.sources) {
+    stats.source += (stats.source.empty() ? "" : ", ") + tokens->description();
+    stats.tokens += tokens->tokens();
+    stats.documents += tokens->documents();
+    const auto offsets = tokens->document_offsets();
+    for (std::size_t d = 0; d + 1 < offsets.size(); ++d)
+      lengths.push_back(offsets[d + 1] - offsets[d]);
+  }
   stats.lengths = Distribution(std::move(lengths)).quantiles;
   for (const char* packing : {"documents", "first_fit", "best_fit", "none"}) {
     if (packing == stats.chosen) {

@@ -65,7 +65,7 @@ layers::Sharing sharing(const ParallelConfig& grid, const parallel::Ranks& ranks
 RunNeeds training_needs(const Deck& deck, const inputs::Data& data) {
   return {.capacities = capacities(deck, data.max_documents()),
           .pairs = data.max_pairs(),
-          .evaluates = data.held_out != nullptr,
+          .evaluates = !data.held_out.empty(),
           .saves = true};
 }
 

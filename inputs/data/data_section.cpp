@@ -2,8 +2,11 @@
 #include "inputs/data/data_section.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <numeric>
+#include <set>
 
+#include "inputs/data/mixture.hpp"
 #include "inputs/data/run_section.hpp"
 #include "inputs/deck/check.hpp"
 
@@ -36,6 +39,21 @@ std::vector<Row<DataConfig>> rows<DataConfig>() {
       row(&DataConfig::validation_path,
           {.key = "data.validation_path",
            .help = "Held-out data in a file of its own. Empty: held_out_fraction of data.path."}),
+      row(&DataConfig::mix,
+          {.key = "data.mix",
+           .help = "Training files, each as NAME=PATH, instead of data.path. The last part of each "
+                   "is a validation set of that name, unless validation says otherwise."}),
+      row(&DataConfig::mix_weights,
+          {.key = "data.mix_weights",
+           .range = above(0),
+           .numerics = true,
+           .help = "Shares of the sequences that come from each file of mix, of any sum, exact to "
+                   "1 / 65536. A file that is used up begins anew in another order. Empty: all "
+                   "alike."}),
+      row(&DataConfig::validation,
+          {.key = "data.validation",
+           .help = "Validation sets in files of their own, each as NAME=PATH, instead of "
+                   "validation_path. Losses are told of each and of all together."}),
       row(&DataConfig::mask,
           {.key = "data.mask",
            .numerics = true,
@@ -129,9 +147,44 @@ namespace {
 
 constexpr std::int64_t kMostDocuments = 1 << 28;  // their starts are held in memory
 
+void check_names(const std::vector<std::string> DataConfig::*member, const DataConfig& data,
+                 const Deck& deck) {
+  std::set<std::string> names;
+  for (const std::string& item : data.*member) {
+    const auto [name, path] = named_path(item);
+    const bool plain = std::ranges::all_of(
+        name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-'; });
+    if (name.empty() || path.empty() || !plain)
+      throw_usage("{}: '{}' is no NAME=PATH with a name of letters, digits, _ and -",
+                  cite(deck, member), item);
+    if (name == "step")  // the scale of the series of losses
+      throw_usage("{}: a file cannot be named '{}'", cite(deck, member), name);
+    if (!names.insert(name).second)
+      throw_usage("{}: two files are named '{}'", cite(deck, member), name);
+  }
+}
+
+void check_mix(const DataConfig& data, const Deck& deck) {
+  check_names(&DataConfig::mix, data, deck);
+  check_names(&DataConfig::validation, data, deck);
+  if (data.mix.size() > Mixture::kMostSources)
+    throw_usage("{}: {} files; allowed: {}", key(&DataConfig::mix), data.mix.size(),
+                Mixture::kMostSources);
+  const auto both = [&](auto one, auto other) {
+    throw_usage("{} and {} are both given; allowed: one of them", cite(deck, one),
+                cite(deck, other));
+  };
+  if (!data.mix.empty() && !data.path.empty()) both(&DataConfig::path, &DataConfig::mix);
+  if (!data.validation.empty() && !data.validation_path.empty())
+    both(&DataConfig::validation_path, &DataConfig::validation);
+  if (!data.mix_weights.empty() && data.mix_weights.size() != data.mix.size())
+    throw_usage("{}: {} weights of the {} files of {}", cite(deck, &DataConfig::mix_weights),
+                data.mix_weights.size(), data.mix.size(), key(&DataConfig::mix));
+}
+
 void check_source(const DataConfig& data, const Deck& deck) {
   if (data.source != SourceKind::synthetic) {
-    if (data.path.empty())
+    if (data.path.empty() && data.mix.empty())
       throw_usage("{0} is empty: give the file of {1}, or {2} = \"synthetic\"",
                   key(&DataConfig::path), cite(deck, &DataConfig::source),
                   key(&DataConfig::source));
@@ -142,6 +195,12 @@ void check_source(const DataConfig& data, const Deck& deck) {
       throw_usage("{} would not be read with {}: say {} = \"auto\", or leave {} empty",
                   cite(deck, path), cite(deck, &DataConfig::source), key(&DataConfig::source),
                   key(path));
+  }
+  for (const auto files : {&DataConfig::mix, &DataConfig::validation}) {
+    if (!(data.*files).empty())
+      throw_usage("{} would not be read with {}: say {} = \"auto\", or leave {} empty",
+                  cite(deck, files), cite(deck, &DataConfig::source), key(&DataConfig::source),
+                  key(files));
   }
 }
 
@@ -189,7 +248,13 @@ void check_packing(const DataConfig& data, const Deck& deck) {
 
 }  // namespace
 
+NamedPath named_path(const std::string& item) {
+  const std::size_t equals = std::min(item.find('='), item.size());
+  return {item.substr(0, equals), item.substr(std::min(equals + 1, item.size()))};
+}
+
 void check(const DataConfig& data, const Deck& deck) {
+  check_mix(data, deck);
   check_source(data, deck);
   check_synthetic(data, deck);
   check_packing(data, deck);

@@ -14,6 +14,8 @@ namespace stowage::inputs {
 struct DataConfig {
   SourceKind source = SourceKind::automatic;
   std::string path, validation_path;
+  std::vector<std::string> mix, validation;  ///< NAME=PATH
+  std::vector<double> mix_weights;
   MaskUse mask = MaskUse::automatic;
   Packing packing = Packing::documents;
   std::int64_t packing_window = 1 << 14;
@@ -32,5 +34,11 @@ template <>
 std::vector<Row<DataConfig>> rows<DataConfig>();
 
 void check(const DataConfig& data, const Deck& deck);
+
+/// A data file by its name: "NAME=PATH", an item of data.mix or data.validation.
+struct NamedPath {
+  std::string name, path;
+};
+NamedPath named_path(const std::string& item);
 
 }  // namespace stowage::inputs

@@ -2,8 +2,11 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "inputs/data/mixture.hpp"
 #include "inputs/data/sequences.hpp"
 #include "inputs/data/token_source.hpp"
 
@@ -26,6 +29,14 @@ struct LoaderOptions {
   /// cut every T tokens is a sequence too. Sequences of one token without a target fill up the last
   /// step. false: a step may reach into the next pass.
   bool once = false;
+};
+
+/// A source that a loader serves, the range of it that it may, and how often its sequences come:
+/// in proportion to its weight.
+struct LoaderPart {
+  const TokenSource* source;  ///< it must outlive the loader
+  TokenRange range;
+  double weight = 1;
 };
 
 /// The whole position of a loader; it is stored with results and checkpoints.
@@ -59,6 +70,9 @@ struct Filled {
 /// of [0, S) computed from (seed, e) without storage (permutation.hpp), and a step may reach into
 /// the next pass.
 ///
+/// Of several sources, a mixture (mixture.hpp) says which one each sample is of. Each is served in
+/// passes of its own; a pass of the loader is as many samples as all of them have sequences.
+///
 /// In a microbatch the documents of its sequences lie one behind the other. What remains of n
 /// behind the last one is the tail: kPadToken without targets, outside cu_seqlens. Only packing by
 /// whole documents leaves a tail.
@@ -69,22 +83,27 @@ class Loader {
  public:
   /// Throws a usage error if the batch does not divide, or the range is shorter than a sequence.
   /// The source must outlive the loader.
-  Loader(const TokenSource& source, TokenRange range, LoaderOptions options);
+  Loader(const TokenSource& source, TokenRange range, LoaderOptions options)
+      : Loader({{&source, range}}, std::move(options)) {}
+  /// The same of several sources, which `once` does not allow.
+  Loader(std::vector<LoaderPart> parts, LoaderOptions options);
 
   /// Microbatches of this rank in a step.
   std::int64_t microbatches() const { return microbatches_; }
   /// Sequences of one pass.
-  std::int64_t samples() const { return sequences_.count(); }
-  /// Which tokens make a sequence.
-  const Sequences& sequences() const { return sequences_; }
-  /// What packing made of the data.
-  const PackingSummary& packing() const { return sequences_.summary(); }
+  std::int64_t samples() const { return samples_; }
+  /// Which tokens make a sequence of each source.
+  const std::vector<Sequences>& sequences() const { return sequences_; }
+  /// Part of the samples that is of a source.
+  double share(std::size_t source) const { return mixture_.share(source); }
+  /// What packing made of the data; tokens and positions are those of a pass.
+  const PackingSummary& packing() const { return packing_; }
   /// Steps of one pass: all of an evaluation, else the whole ones, at least one.
   std::int64_t steps_per_pass() const;
   /// The most documents that any microbatch of this data can have: a capacity that always fits.
-  std::int64_t max_documents() const { return sequences_.max_pieces() * options_.micro_batch_size; }
+  std::int64_t max_documents() const;
   /// The most pairs of positions (k <= q) in the documents of any microbatch.
-  std::int64_t max_pairs() const { return sequences_.max_pairs() * options_.micro_batch_size; }
+  std::int64_t max_pairs() const;
 
   /// Counted positions of the current step, over all ranks: the divisor of its loss. Computed from
   /// the document boundaries and the mask, without reading tokens or asking other ranks.
@@ -118,17 +137,28 @@ class Loader {
   void seek(LoaderPosition position);
 
  private:
-  bool fills_up(std::int64_t sequence) const;  // of the current step, as the following
-  std::int64_t sample_at(std::int64_t sequence) const;
-  std::span<const Piece> pieces_at(std::int64_t sequence) const;
-  std::int64_t targets_of(const Piece& piece) const;
-  bool has_target() const;  // in the current step; as soon as one is found
-  void fill_piece(const Piece& piece, std::span<std::int32_t> tokens,
-                  std::span<std::int32_t> targets) const;
+  /// A sequence: its pieces, and what they are of.
+  struct Cut {
+    const TokenSource& source;
+    const Sequences& sequences;
+    std::span<const Piece> pieces;
+  };
 
-  const TokenSource& source_;
+  bool fills_up(std::int64_t sequence) const;  // of the current step, as the following
+  Cut cut_at(std::int64_t sequence) const;
+  std::int64_t targets_of(const Cut& cut) const;
+  bool has_target() const;  // in the current step; as soon as one is found
+  void fill_piece(const TokenSource& source, const Piece& piece, std::span<std::int32_t> tokens,
+                  std::span<std::int32_t> targets) const;
+  PackingSummary summary() const;
+  std::string description() const;
+
+  std::vector<LoaderPart> parts_;
   LoaderOptions options_;
-  Sequences sequences_;
+  Mixture mixture_;
+  std::vector<Sequences> sequences_;
+  std::int64_t samples_ = 0;
+  PackingSummary packing_;
   Piece filler_;  // of a sequence that fills a step up
   std::int64_t microbatches_ = 0;
   LoaderPosition position_;

@@ -75,6 +75,23 @@ std::string amount(const std::string& what, const PackingSummary& part) {
                      part.tokens + part.dropped_tokens);
 }
 
+/// The files of a deck that names one or several.
+std::vector<NamedPath> named_paths(const std::vector<std::string>& several,
+                                   const std::string& one) {
+  if (several.empty()) return {{{}, one}};
+  std::vector<NamedPath> all;
+  for (const std::string& item : several) all.push_back(named_path(item));
+  return all;
+}
+
+/// @throws Error (exit 2) if the batches that are evaluated have nothing to predict
+void add_held_out(Data& data, Data::HeldOut set, const LoaderPart& part,
+                  const LoaderOptions& options, std::int64_t batches) {
+  set.loader = std::make_unique<Loader>(std::vector{part}, options);
+  require_target(*set.loader, set.evaluated(batches) - 1);
+  data.held_out.push_back(std::move(set));
+}
+
 LoaderOptions loader_options(const Deck& deck, const DataConfig& data, int rank, int ranks) {
   const auto train = read<TrainConfig>(deck);
   return {.sequences = sequence_options(data, train),
@@ -88,74 +105,115 @@ LoaderOptions loader_options(const Deck& deck, const DataConfig& data, int rank,
 
 }  // namespace
 
-std::string Data::text() const { return amount(source->description(), train->packing()); }
+std::int64_t Data::HeldOut::evaluated(std::int64_t batches) const {
+  const std::int64_t all = loader->steps_per_pass();
+  return batches > 0 ? std::min(batches, all) : all;
+}
 
-std::string Data::held_out_text(std::int64_t batches) const {
-  if (!held_out) return "nothing that can be evaluated";
-  const std::string what = validation_source ? validation_source->description() : "its end";
-  const std::int64_t all = held_out->steps_per_pass();
-  std::string text = amount(what, held_out->packing());
-  text += batches == all ? ", all evaluated"
-                         : fmt::format(", of which {} of {} batches are evaluated", batches, all);
-  if (const std::int64_t dropped = held_out->packing().dropped_tokens; dropped > 0)
+std::string Data::HeldOut::text(std::int64_t batches) const {
+  std::string text = name.empty() ? "" : name + " ";
+  text += amount(own ? own->description() : "its end", loader->packing());
+  const std::int64_t taken = evaluated(batches), all = loader->steps_per_pass();
+  text += taken == all ? ", all evaluated"
+                       : fmt::format(", of which {} of {} batches are evaluated", taken, all);
+  if (const std::int64_t dropped = loader->packing().dropped_tokens; dropped > 0)
     text += fmt::format(" but {} tokens of documents that data.long_documents drops", dropped);
   return text;
 }
 
+std::string Data::text() const {
+  std::string text;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    if (i > 0) text += "; ";
+    if (!sources[i].name.empty())
+      text += fmt::format("{} {:.4g} % ", sources[i].name, 100 * train->share(i));
+    text += amount(sources[i].tokens->description(), train->sequences()[i].summary());
+  }
+  return text;
+}
+
+std::string Data::held_out_text(std::int64_t batches) const {
+  if (held_out.empty()) return "nothing that can be evaluated";
+  std::string text;
+  for (const HeldOut& set : held_out) text += (text.empty() ? "" : "; ") + set.text(batches);
+  return text;
+}
+
 std::vector<std::string> Data::files() const {
-  std::vector<std::string> all = source->files();
-  if (validation_source)
-    for (std::string& file : validation_source->files()) all.push_back(std::move(file));
+  std::vector<std::string> all;
+  const auto add = [&](const TokenSource& tokens) {
+    for (std::string& file : tokens.files()) all.push_back(std::move(file));
+  };
+  for (const Source& source : sources) add(*source.tokens);
+  for (const HeldOut& set : held_out)
+    if (set.own) add(*set.own);
   return all;
 }
 
 std::string Data::digest() const {
-  const std::string own = inputs::digest(*source);
-  return validation_source ? own + "+" + inputs::digest(*validation_source) : own;
+  std::string all;
+  const auto add = [&](const TokenSource& tokens) {
+    all += (all.empty() ? "" : "+") + inputs::digest(tokens);
+  };
+  for (const Source& source : sources) add(*source.tokens);
+  for (const HeldOut& set : held_out)
+    if (set.own) add(*set.own);
+  return all;
 }
 
 std::int64_t Data::max_documents() const {
-  return std::max(train->max_documents(), held_out ? held_out->max_documents() : 0);
+  std::int64_t most = train->max_documents();
+  for (const HeldOut& set : held_out) most = std::max(most, set.loader->max_documents());
+  return most;
 }
 
 std::int64_t Data::max_pairs() const {
-  return std::max(train->max_pairs(), held_out ? held_out->max_pairs() : 0);
-}
-
-std::int64_t Data::evaluated(std::int64_t batches) const {
-  const std::int64_t all = held_out->steps_per_pass();
-  return batches > 0 ? std::min(batches, all) : all;
+  std::int64_t most = train->max_pairs();
+  for (const HeldOut& set : held_out) most = std::max(most, set.loader->max_pairs());
+  return most;
 }
 
 Data open_data(const Deck& deck, int rank, int ranks) {
   const auto config = read<DataConfig>(deck);
   Data data;
-  data.source = open(deck, config, config.path);
-  Split parts;
-  const TokenSource* held_out = data.source.get();
-  if (config.validation_path.empty()) {
-    parts = split(*data.source, config.held_out_fraction);
-  } else {
-    data.validation_source = open(deck, config, config.validation_path);
-    held_out = data.validation_source.get();
-    parts = {{0, data.source->tokens()}, {0, held_out->tokens()}};
+  for (const NamedPath& file : named_paths(config.mix, config.path))
+    data.sources.push_back({file.name, open(deck, config, file.path)});
+  std::vector<NamedPath> validation = named_paths(config.validation, config.validation_path);
+  const bool apart = !validation.front().path.empty();
+  std::vector<LoaderPart> train, held_out;
+  for (std::size_t i = 0; i < data.sources.size(); ++i) {
+    const TokenSource& tokens = *data.sources[i].tokens;
+    require_boundaries(deck, tokens);
+    const Split parts =
+        apart ? Split{{0, tokens.tokens()}, {}} : split(tokens, config.held_out_fraction);
+    train.push_back({.source = &tokens,
+                     .range = parts.train,
+                     .weight = config.mix_weights.empty() ? 1 : config.mix_weights[i]});
+    held_out.push_back({.source = &tokens, .range = parts.held_out});
   }
-  require_boundaries(deck, *data.source);
-  if (data.validation_source) require_boundaries(deck, *data.validation_source);
   LoaderOptions options = loader_options(deck, config, rank, ranks);
-  data.train = std::make_unique<Loader>(*data.source, parts.train, options);
+  data.train = std::make_unique<Loader>(std::move(train), options);
   require_target(*data.train, data.train->steps_per_pass());
-  if (parts.held_out.size() < 2) return data;
   const auto batches = read(deck, &EvalConfig::steps);
   options.shuffle = batches > 0;
   options.seed = kEvaluationOrder;
   options.once = true;
-  try {
-    data.held_out = std::make_unique<Loader>(*held_out, parts.held_out, options);
-    require_target(*data.held_out, data.evaluated(batches) - 1);
-  } catch (const execution::Error&) {
-    if (data.validation_source) throw;
-    data.held_out.reset();  // the end of the training data holds nothing to predict
+  if (!apart) {
+    for (std::size_t i = 0; i < held_out.size(); ++i) {
+      if (held_out[i].range.size() < 2) continue;
+      try {
+        add_held_out(data, {data.sources[i].name, {}, {}}, held_out[i], options, batches);
+      } catch (const execution::Error&) {  // the end of what is trained on has nothing to predict
+      }
+    }
+    return data;
+  }
+  for (const NamedPath& file : validation) {
+    std::unique_ptr<TokenSource> tokens = open(deck, config, file.path);
+    require_boundaries(deck, *tokens);
+    const LoaderPart all{.source = tokens.get(), .range = {0, tokens->tokens()}};
+    if (all.range.size() < 2) continue;
+    add_held_out(data, {file.name, std::move(tokens), {}}, all, options, batches);
   }
   return data;
 }

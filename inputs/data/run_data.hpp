@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "inputs/data/loader.hpp"
@@ -11,14 +12,27 @@ namespace stowage::inputs {
 
 /// The data of a run: what is trained on, and what is held out.
 struct Data {
-  std::unique_ptr<TokenSource> source;
-  std::unique_ptr<TokenSource> validation_source;  ///< only with data.validation_path
-  std::unique_ptr<Loader> train;
-  std::unique_ptr<Loader> held_out;  ///< none if fewer than two tokens are held out
+  /// A file that is trained on, and its name if there are several.
+  struct Source {
+    std::string name;
+    std::unique_ptr<TokenSource> tokens;
+  };
+  /// Held-out tokens that are evaluated together, and their name if the deck gives one.
+  struct HeldOut {
+    std::string name;
+    std::unique_ptr<TokenSource> own;  ///< none: they are the end of what is trained on
+    std::unique_ptr<Loader> loader;
 
-  /// Batches of an evaluation over the first `batches` held-out ones; 0: over all. The last one of
-  /// all is filled up with sequences that count nothing.
-  std::int64_t evaluated(std::int64_t batches) const;
+    /// Batches of an evaluation over the first `batches` of them; 0: over all. The last one of all
+    /// is filled up with sequences that count nothing.
+    std::int64_t evaluated(std::int64_t batches) const;
+    /// "its end: 2 documents, 480 tokens, all evaluated".
+    std::string text(std::int64_t batches) const;
+  };
+
+  std::vector<Source> sources;
+  std::unique_ptr<Loader> train;
+  std::vector<HeldOut> held_out;  ///< without those of fewer than two tokens
 
   /// What is trained on, for people: "text a.txt, masked: 38 documents, 9120 tokens".
   std::string text() const;
@@ -28,9 +42,9 @@ struct Data {
   std::vector<std::string> files() const;
   /// What tells these tokens from others (inputs/data/digest.hpp).
   std::string digest() const;
-  /// Documents that a microbatch of either part can have at most.
+  /// Documents that a microbatch of any part can have at most.
   std::int64_t max_documents() const;
-  /// Pairs of tokens (k <= q) in the documents of a microbatch of either part at most.
+  /// Pairs of tokens (k <= q) in the documents of a microbatch of any part at most.
   std::int64_t max_pairs() const;
 };
 

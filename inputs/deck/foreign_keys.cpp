@@ -61,6 +61,8 @@ constexpr std::string_view kFolder = "write checkpoint.directory";
 constexpr std::string_view kDevice = "write execution.backend";
 constexpr std::string_view kTheta = "write model.rope_theta";
 constexpr std::string_view kAdamW = "there is AdamW alone: leave it out";
+constexpr std::string_view kMix =
+    "write data.mix, a list of NAME=PATH, and data.mix_weights, a list of their shares";
 constexpr std::string_view kGraphs = "write graphs.mode";
 
 /// Names in lower case with _; what is a key of ours by its name alone needs no row.
@@ -135,6 +137,10 @@ constexpr auto kForeign = std::to_array<Foreign>({
     {"data_path", "write data.path"},
     {"dataset", "write data.path"},
     {"dataset_path", "write data.path"},
+    {"blend", kMix},
+    {"data_blend", kMix},
+    {"data_mixture", kMix},
+    {"datasets", kMix},
     // Learning rate and optimizer.
     {"learning_rate", kRate},
     {"max_lr", kRate},

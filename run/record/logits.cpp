@@ -29,7 +29,7 @@ void write_inputs(results::h5::File& file, const inputs::Loader& loader,
 
 void dump_logits(Trainer& trainer, const inputs::Data& data,
                  std::optional<results::PartFile>& part) {
-  inputs::Loader& loader = *data.held_out;
+  inputs::Loader& loader = *data.held_out.front().loader;
   loader.seek({loader.position().seed, 0, 0});
   const auto [recorded, executor] = trainer.evaluation(loader.global_documents());
   (void)stage_tokens(loader, executor, recorded.shape, recorded.inputs);

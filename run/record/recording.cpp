@@ -77,6 +77,10 @@ Recording::Recording(const parallel::Communicator& world, const inputs::Deck& de
                                {"val_accuracy", "1", "held-out tokens whose logit is the largest"},
                                {"val_tokens", "1", "held-out tokens that were read"},
                                {"val_targets", "1", "of them, those that are counted"}});
+  std::vector<results::SeriesColumn> sets;
+  for (const inputs::Data::HeldOut& set : data.held_out)
+    if (!set.name.empty()) sets.push_back({set.name, "nat", "its loss per token"});
+  if (!sets.empty()) validation_sets_ = &set_->series("val_loss", "step", std::move(sets));
 }
 
 void Recording::resumed(const results::ResumedFrom& from) {
@@ -258,20 +262,30 @@ void Recording::note(const std::string& line) {
   if (root()) progress_->note(line);
 }
 
-void Recording::evaluation(std::int64_t step, const Evaluation& found) {
+void Recording::evaluation(std::int64_t step, const Evaluations& found) {
   if (!root()) return;
-  validation_->append(step, {found.loss, found.accuracy, found.tokens, found.targets});
-  mllog_->evaluation(step * inputs::read(deck_, &inputs::TrainConfig::global_batch_size),
-                     found.loss);
-  log_.write("evaluation", {{"step", step},
-                            {"val_loss", found.loss},
-                            {"val_accuracy", found.accuracy},
-                            {"val_tokens", found.tokens},
-                            {"val_targets", found.targets}});
+  const Evaluation& all = found.all;
+  validation_->append(step, {all.loss, all.accuracy, all.tokens, all.targets});
+  mllog_->evaluation(step * inputs::read(deck_, &inputs::TrainConfig::global_batch_size), all.loss);
+  results::Fields line = {{"step", step},
+                          {"val_loss", all.loss},
+                          {"val_accuracy", all.accuracy},
+                          {"val_tokens", all.tokens},
+                          {"val_targets", all.targets}};
+  std::vector<double> losses;
+  std::string sets;
+  for (const auto& [name, own] : found.sets) {
+    line.push_back({"val_loss." + name, own.loss});
+    line.push_back({"val_targets." + name, own.targets});
+    losses.push_back(own.loss);
+    sets += fmt::format("{} {} {:.4f}", sets.empty() ? ":" : ",", name, own.loss);
+  }
+  if (validation_sets_ != nullptr) validation_sets_->append(step, losses);
+  log_.write("evaluation", line);
   progress_->note(
       fmt::format("step {}: validation loss {:.4f}, accuracy {:.2f} %, of {:.0f} targets in {:.0f} "
-                  "held-out tokens",
-                  step, found.loss, 100 * found.accuracy, found.targets, found.tokens));
+                  "held-out tokens{}",
+                  step, all.loss, 100 * all.accuracy, all.targets, all.tokens, sets));
 }
 
 void Recording::state(std::int64_t step, const std::string& digest) {

@@ -57,7 +57,7 @@ class Recording {
   void step(const StepReport& report);
   /// Keeps and prints what a second attempt at the step says of the cause.
   void done_again(const StepReport& report, const Erred& erred);
-  void evaluation(std::int64_t step, const Evaluation& found);
+  void evaluation(std::int64_t step, const Evaluations& found);
   /// Keeps the digest of the state after a step.
   void state(std::int64_t step, const std::string& digest);
   void checkpoint(const CheckpointJob::Written& file);
@@ -110,7 +110,8 @@ class Recording {
   std::int64_t router_layers_ = 0;
   results::Series* experts_ = nullptr;  ///< if ranks share experts
   results::Series* validation_ = nullptr;
-  results::Series* saved_ = nullptr;  ///< from the first file on
+  results::Series* validation_sets_ = nullptr;  ///< if the deck names them
+  results::Series* saved_ = nullptr;            ///< from the first file on
   std::vector<CheckpointJob::Written> files_;
 };
 

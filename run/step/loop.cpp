@@ -198,29 +198,44 @@ Loop::Outcome Loop::read(const Pending& pending, int ago) {
   return outcome;
 }
 
-Evaluation Loop::evaluate(std::int64_t batches) {
+Evaluations Loop::evaluate(std::int64_t batches) {
   STOWAGE_ASSERT(!pending_, "an evaluation is asked for while a step is under way");
-  inputs::Loader& loader = *data_.held_out;
+  const auto mean = [](Evaluation found) {
+    found.loss /= found.targets;
+    found.accuracy /= found.targets;
+    return found;
+  };
+  Evaluations all;
+  for (const inputs::Data::HeldOut& set : data_.held_out) {
+    const Evaluation sums = sums_of(set, batches);
+    all.all.loss += sums.loss;
+    all.all.accuracy += sums.accuracy;
+    all.all.tokens += sums.tokens;
+    all.all.targets += sums.targets;
+    if (!set.name.empty()) all.sets.push_back({set.name, mean(sums)});
+  }
+  all.all = mean(all.all);
+  restart_clock();
+  return all;
+}
+
+Evaluation Loop::sums_of(const inputs::Data::HeldOut& set, std::int64_t batches) {
+  inputs::Loader& loader = *set.loader;
   loader.seek({loader.position().seed, 0, 0});
-  const std::int64_t count = data_.evaluated(batches);
-  double sum = 0;
-  double hits = 0;
-  Evaluation found;
+  const std::int64_t count = set.evaluated(batches);
+  Evaluation sums;
   for (std::int64_t i = 0; i < count; ++i) {
     const auto [recorded, executor] = trainer_.evaluation(loader.global_documents());
     (void)stage_tokens(loader, executor, recorded.shape, recorded.inputs);
     executor.step();
-    found.tokens += static_cast<double>(loader.global_tokens());
+    sums.tokens += static_cast<double>(loader.global_tokens());
     loader.advance();
     const std::vector<double> loss = read_values(executor, recorded.loss, 0);
-    sum += loss[0];
-    found.targets += loss[1];
-    hits += read_values(executor, recorded.hits, 0)[0];
+    sums.loss += loss[0];
+    sums.targets += loss[1];
+    sums.accuracy += read_values(executor, recorded.hits, 0)[0];
   }
-  restart_clock();
-  found.loss = sum / found.targets;
-  found.accuracy = hits / found.targets;
-  return found;
+  return sums;
 }
 
 void Loop::restart_clock() {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "execution/timing.hpp"
@@ -63,6 +64,16 @@ struct Evaluation {
   double targets = 0;   ///< of them, those that are counted
 };
 
+/// What all validation sets show together, and each one if the deck names them.
+struct Evaluations {
+  Evaluation all;
+  struct Named {
+    std::string name;
+    Evaluation found;
+  };
+  std::vector<Named> sets;
+};
+
 /// Issues training steps one ahead of the step whose results are read, and evaluations. A step
 /// whose experts lacked room for their rows is done again with more; it has changed nothing, and
 /// the one that was issued behind it finds so and changes nothing either.
@@ -92,9 +103,9 @@ class Loop {
   std::optional<StepReport> drain();
   /// The state was set anew; no step may be under way.
   void state_set() { good_steps_.reset(); }
-  /// Over the first `batches` global batches of held-out data (0: all of it). No step may be under
-  /// way.
-  Evaluation evaluate(std::int64_t batches);
+  /// Over the first `batches` global batches of each held-out set (0: all of them). No step may be
+  /// under way.
+  Evaluations evaluate(std::int64_t batches);
   /// The next step is timed from now on: something else took the time before.
   void restart_clock();
   /// The next step is timed from when this happens, which the device works on; it must live until
@@ -136,6 +147,8 @@ class Loop {
   Outcome read(const Pending& pending, int ago);
   /// The report of a bad step that is done once more, for the last time.
   StepReport again(const Pending& pending, const Outcome& first);
+  /// Of one held-out set; loss and accuracy are sums still.
+  Evaluation sums_of(const inputs::Data::HeldOut& set, std::int64_t batches);
   /// Chooses the class of the next step. @return whether this one had room
   bool judge(Pending& pending, int ago);
   /// Of a step that is done again at most for want of room, or also since it is bad.
