@@ -88,6 +88,15 @@ def lines_become_tokens_and_masks(r):
     assert numpy.fromfile("qa.mask", numpy.uint8).tolist() == [0, 0, 1, 1, 0, 0, 1, 1, 1, 1]
     said = r.data("check", "qa.idx")
     assert "masked: 2 documents, 10 tokens, the largest 256" in said and "60.00 %" in said, said
+    turns = [{"turns": ["a", "bc", "d", "e"]}, {"turns": ["x", "y", "z"]}, {"turns": []},
+             {"prompt": "p", "response": "r"}]
+    said = r.data("prepare", "-", "--out", "turns", "--vocab-size", "257", "--append-token", "256",
+                  given="\n".join(map(json.dumps, turns)))
+    assert "3 documents, 13 tokens, 7 of them predicted; 1 lines without" in said, said
+    assert numpy.fromfile("turns.bin", numpy.uint16).tolist() == [
+        *b"abcde", 256, *b"xyz", 256, *b"pr", 256]
+    assert numpy.fromfile("turns.mask", numpy.uint8).tolist() == [
+        0, 1, 1, 0, 1, 1, 0, 1, 0, 0, 0, 1, 1]
     r.data("prepare", "-", "--out", "ids", "--tokenizer", "ids", "--vocab-size", "70000",
            given='{"text": [1, 69999]}\n{"text": [5]}\n')
     assert numpy.fromfile("ids.bin", numpy.int32).tolist() == [1, 69999, 5]
@@ -104,6 +113,11 @@ def bad_lines_leave_nothing_behind(r):
                         (good + '{"prompt": "a", "text": "b"}', ("-:2", '"text", or "prompt"')),
                         (good + '{"text": 1}', ("-:2", "strings")),
                         (good + '{"text": NaN}', ("-:2", "strings")),
+                        (good + '{"turns": ["a", "b"]}', ("-:2", "do not mix")),
+                        ('{"turns": ["a", 1]}', ("-:1", "strings")),
+                        ('{"turns": "a"}', ("-:1", "no list")),
+                        ('{"turns": ["a"], "text": "b"}', ("-:1", 'or "turns"')),
+                        ('{"messages": []}', ("-:1", "encode_bpe.py")),
                         ('{"text": ""}\n', ("no line holds a token",))):
         said = r.data("prepare", "-", "--out", "folder/x", expect=2, given=given)
         assert all(part in said for part in says), said

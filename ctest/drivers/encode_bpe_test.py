@@ -3,9 +3,13 @@
 
 Usage: encode_bpe_test.py FOLDER_OF_ENCODE_BPE. Skipped (77) without the package tokenizers.
 """
+import bz2
 import contextlib
+import gzip
+import importlib.util
 import io
 import json
+import lzma
 import os
 import pathlib
 import sys
@@ -14,6 +18,7 @@ import unittest
 
 sys.path.insert(0, sys.argv.pop(1))
 sys.dont_write_bytecode = True
+import chat_template  # noqa: E402
 import encode_bpe  # noqa: E402
 
 BPE = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
@@ -79,7 +84,18 @@ class EncodeBpe(unittest.TestCase):
         self.refused(good + b'{"text":"a"', "in.jsonl:2", "not JSON, column 12")
         self.refused(good + b'{"text":"a"}\r{"text":"b"}', "in.jsonl:2", "not JSON")
         self.refused(good + b"[" * 100000, "in.jsonl:2", "nested too deeply")
-        self.refused(b"\x1f\x8b\x08\x00", "in.jsonl:1", "compressed file must be unpacked")
+        self.refused(b"\x1f\x8b\x08\x00", "in.jsonl: Compressed file ended")
+
+    def test_compressed_lines_are_those_of_the_file(self):
+        lines = b'{"text":"ab"}\n{"text":"a"}\n'
+        for pack in (gzip.compress, bz2.compress, lzma.compress):
+            self.assertEqual(encoded(pack(lines))[:2], (0, [{"text": [900]}, {"text": [0]}]))
+
+    def test_turns_are_encoded_apart(self):
+        self.assertEqual(encoded(b'{"turns":["a","b","ab"]}\n{"turns":[]}')[:2],
+                         (0, [{"turns": [[0], [1], [900]]}, {"turns": []}]))
+        self.refused(b'{"turns":"a"}', "in.jsonl:1", '"turns", a list of strings')
+        self.refused(b'{"turns":["a",["b"]]}', "in.jsonl:1", "a list of strings")
 
     def test_a_failing_pattern_is_named_by_line(self):
         split = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated",
@@ -96,6 +112,64 @@ class EncodeBpe(unittest.TestCase):
         with contextlib.redirect_stderr(said):
             self.assertEqual(encode_bpe.main(), 2)
         self.assertIn("folder: Is a directory", said.getvalue())
+
+
+CHATML = """{% for m in messages %}<{{ m.role }}>
+{% if m.role == 'assistant' %}{% generation %}
+{{ m.content }}<end>
+{% endgeneration %}{% else %}
+{{ m.content }}<end>
+{% endif %}{% endfor %}{% if add_generation_prompt %}<assistant>
+{% endif %}"""
+
+
+@unittest.skipUnless(importlib.util.find_spec("jinja2"), "the package jinja2 is missing")
+class Chat(unittest.TestCase):
+    def turns(self, roles, template=CHATML):
+        pathlib.Path("chat_template.jinja").write_text(template)
+        messages = [{"role": role, "content": f"{role[0]}{n}"} for n, role in enumerate(roles)]
+        return chat_template.ChatTemplate("tokenizer.json").turns(messages, {})
+
+    def test_every_turn_of_an_assistant_is_predicted(self):
+        self.assertEqual(self.turns(["system", "user", "assistant", "user", "assistant"]),
+                         ["<system>\ns0<end>\n<user>\nu1<end>\n<assistant>\n", "a2<end>\n",
+                          "<user>\nu3<end>\n<assistant>\n", "a4<end>\n"])
+        self.assertEqual(self.turns(["user", "assistant", "assistant", "user"]),
+                         ["<user>\nu0<end>\n<assistant>\n", "a1<end>\n", "<assistant>\n",
+                          "a2<end>\n", "<user>\nu3<end>\n"])
+        self.assertEqual(self.turns(["assistant", "user"]),
+                         ["", "<assistant>\na0<end>\n", "<user>\nu1<end>\n"])
+        self.assertEqual(self.turns(["user"]), ["<user>\nu0<end>\n"])
+        self.assertEqual(self.turns([]), [])
+
+    def test_a_turn_that_changes_later_is_refused(self):
+        forgets = CHATML.replace("{{ m.content }}<end>\n{% endgen",
+                                 "{% if loop.last %}thought {% endif %}{{ m.content }}<end>\n"
+                                 "{% endgen")
+        self.assertEqual(len(self.turns(["user", "assistant"], forgets)), 2)
+        with self.assertRaisesRegex(chat_template.Refused, "message 2 is not written the same"):
+            self.turns(["user", "assistant", "user"], forgets)
+
+    def test_templates_are_found_and_faults_named(self):
+        for name in ("chat_template.jinja", "tokenizer_config.json"):
+            pathlib.Path(name).unlink(missing_ok=True)
+        line = b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}'
+        code, _, said = encoded(line)
+        self.assertEqual(code, 2)
+        self.assertIn("in.jsonl:1: .: neither chat_template.jinja", said)
+        config = {"bos_token": {"content": "a"}, "eos_token": "b",
+                  "chat_template": "{{ bos_token }}{% for m in messages %}{{ m.content }}"
+                                   "{{ eos_token }}{% endfor %}"}
+        pathlib.Path("tokenizer_config.json").write_text(json.dumps(config))
+        self.assertEqual(encoded(line)[:2], (0, [{"turns": [[0, 900], [1, 1]]}]))
+        pathlib.Path("chat_template.jinja").write_text("{{ raise_exception('no such role') }}")
+        self.assertIn("fails: no such role", encoded(line)[2])
+        pathlib.Path("chat_template.jinja").write_text("{% for %}")
+        self.assertIn("chat_template.jinja: ", encoded(line)[2])
+        pathlib.Path("chat_template.jinja").write_text("{{ ''.__class__.__mro__ }}")
+        self.assertIn("fails: ", encoded(line)[2])
+        self.assertIn('"role"', encoded(b'{"messages":["a"]}')[2])
+        pathlib.Path("chat_template.jinja").unlink()
 
 
 if __name__ == "__main__":

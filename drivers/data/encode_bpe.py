@@ -4,29 +4,61 @@
     encode_bpe.py tokenizer.json FILE.jsonl... > ids.jsonl &&
       stowage_data prepare ids.jsonl --tokenizer ids ...
 
-A line has "text", or "prompt" and "response", which are encoded apart, so that no token lies on
-both sides of where the mask begins. No special tokens are added: --append-token of `prepare` ends
-a document. Truncation and padding that stand in tokenizer.json are not applied; a model with
-dropout is refused. Needs the package tokenizers; it encodes on all cores (RAYON_NUM_THREADS says
-how many).
+A line has "text", or "prompt" and "response", or "turns", texts that are only read and predicted by
+turns; they are encoded apart, so that no token lies on both sides of where the mask begins. Chat
+lines have "messages": a Jinja chat template makes turns of them (chat_template.py). It is
+chat_template.jinja beside tokenizer.json or "chat_template" in tokenizer_config.json, unless
+--chat-template names a file. Files may be compressed (gzip, bzip2, xz; zstd with the package
+zstandard); - is standard input.
 
-Exit codes: 0 all lines encoded, 2 a file or a line is bad, 3 the package tokenizers is missing,
-4 the output cannot be written.
+No special tokens are added but those that a template writes: --append-token of `prepare` ends a
+document. Truncation and padding that stand in tokenizer.json are not applied; a model with dropout
+is refused. Needs the package tokenizers, and jinja2 for chat lines; it encodes on all cores
+(RAYON_NUM_THREADS says how many).
+
+Exit codes: 0 all lines encoded, 2 a file or a line is bad, 3 a package is missing, 4 the output
+cannot be written.
 """
 
 import argparse
+import bz2
+import functools
+import gzip
+import io
 import itertools
 import json
+import lzma
 import os
 import sys
 
-KINDS = ({"text"}, {"prompt", "response"})
-KEYS = ("text", "prompt", "response")
+from chat_template import ChatTemplate, Refused
+
+KINDS = ({"text"}, {"prompt", "response"}, {"turns"})
+KEYS = ("text", "prompt", "response", "turns")
 BATCH = 2000  # lines encoded at once
 
 
-class Refused(Exception):
-    """A file or a line cannot be used."""
+class Missing(Exception):
+    """A package."""
+
+
+def open_zstd(file):
+    try:
+        import zstandard
+    except ImportError:
+        raise Missing("zstandard") from None
+    return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+
+
+OPENERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open,
+           b"\x28\xb5\x2f\xfd": open_zstd}
+
+
+def unpacked(file):
+    """A binary file, or what it is compressed from."""
+    first = file.peek(8)
+    opener = next((opener for magic, opener in OPENERS.items() if first.startswith(magic)), None)
+    return io.BufferedReader(opener(file)) if opener else file
 
 
 def parsed(place, line):
@@ -34,8 +66,7 @@ def parsed(place, line):
     try:
         return json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise Refused(f"{place}: not UTF-8, column {error.start + 1}: {error.reason}; a compressed "
-                      "file must be unpacked first") from None
+        raise Refused(f"{place}: not UTF-8, column {error.start + 1}: {error.reason}") from None
     except json.JSONDecodeError as error:
         raise Refused(f"{place}: not JSON, column {error.colno}: {error.msg}") from None
     except ValueError as error:
@@ -48,33 +79,49 @@ def read_lines(paths):
     """(place, value) of each line that is not blank."""
     for path in paths:
         try:
-            with open(path, "rb") as file:
-                for number, line in enumerate(file, start=1):
+            with open(0 if path == "-" else path, "rb") as file:
+                for number, line in enumerate(unpacked(file), start=1):
                     if line.strip():
                         yield f"{path}:{number}", parsed(f"{path}:{number}", line)
-        except OSError as error:
-            raise Refused(f"{path}: {error.strerror}") from None
+        except (OSError, EOFError, lzma.LZMAError) as error:
+            raise Refused(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def strings_of(place, value):
-    """The keys that are encoded, with their strings."""
-    found = [(key, value[key]) for key in KEYS if key in value] if isinstance(value, dict) else []
-    if ({key for key, _ in found} not in KINDS
-            or not all(isinstance(string, str) for _, string in found)):
-        raise Refused(f'{place}: a line has "text", or "prompt" and "response", all strings')
-    for key, string in found:
+def require_whole(place, key, string):
+    try:
+        string.encode()
+    except UnicodeEncodeError as error:
+        raise Refused(f'{place}: "{key}" has half a surrogate pair, '
+                      f"\\u{ord(string[error.start]):04x}, at character {error.start + 1}"
+                      ) from None
+
+
+def strings_of(place, value, chat):
+    """The keys that are encoded, with their strings; of turns a list of them."""
+    found = {key: value[key] for key in KEYS if key in value} if isinstance(value, dict) else {}
+    if not found and isinstance(value, dict) and "messages" in value:
+        more = {"tools": value["tools"]} if "tools" in value else {}
         try:
-            string.encode()
-        except UnicodeEncodeError as error:
-            raise Refused(f'{place}: "{key}" has half a surrogate pair, '
-                          f"\\u{ord(string[error.start]):04x}, at character {error.start + 1}"
-                          ) from None
+            found = {"turns": chat().turns(value["messages"], more)}
+        except Refused as error:
+            raise Refused(f"{place}: {error}") from None
+    strings = [(key, string) for key, given in found.items()
+               for string in (given if key == "turns" and isinstance(given, list) else [given])]
+    if (set(found) not in KINDS or not all(isinstance(string, str) for _, string in strings)
+            or not isinstance(found.get("turns", []), list)):
+        raise Refused(f'{place}: a line has "text", or "prompt" and "response", all strings, or '
+                      '"turns", a list of strings, or "messages"')
+    for key, string in strings:
+        require_whole(place, key, string)
     return found
 
 
 def open_tokenizer(path):
     """The tokenizer of a file, which gives a string the same tokens whatever is beside it."""
-    from tokenizers import Tokenizer
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise Missing("tokenizers") from None
     try:
         tokenizer = Tokenizer.from_file(path)
     except Exception as error:  # the library throws nothing narrower
@@ -101,38 +148,56 @@ def ids_of(tokenizer, strings, place):
         raise Refused(f"{place}: the tokenizer fails: {error}") from None
 
 
-def encode(tokenizer, lines, out):
+def flat(line):
+    return [string for given in line.values()
+            for string in (given if isinstance(given, list) else [given])]
+
+
+def encode(tokenizer, lines, out, chat):
     while batch := list(itertools.islice(lines, BATCH)):
-        found = [strings_of(place, value) for place, value in batch]
-        strings = [string for line in found for _, string in line]
+        found = [strings_of(place, value, chat) for place, value in batch]
+        strings = [string for line in found for string in flat(line)]
         try:
             ids = iter(ids_of(tokenizer, strings, "a batch"))
         except Refused:  # find the line
             ids = iter([tokens for (place, _), line in zip(batch, found)
-                        for tokens in ids_of(tokenizer, [string for _, string in line], place)])
+                        for tokens in ids_of(tokenizer, flat(line), place)])
         for line in found:
-            json.dump({key: next(ids) for key, _ in line}, out, separators=(",", ":"))
+            json.dump({key: [next(ids) for _ in given] if isinstance(given, list) else next(ids)
+                       for key, given in line.items()}, out, separators=(",", ":"))
             out.write("\n")
     out.flush()
+
+
+def template_of(options):
+    """Opens the chat template when the first line needs it."""
+    @functools.cache
+    def chat():
+        try:
+            import jinja2  # noqa: F401
+        except ImportError:
+            raise Missing("jinja2") from None
+        return ChatTemplate(options.tokenizer, options.chat_template)
+    return chat
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tokenizer", metavar="tokenizer.json")
     parser.add_argument("inputs", nargs="+", metavar="FILE.jsonl")
+    parser.add_argument("--chat-template", metavar="FILE.jinja",
+                        help="of lines with messages, instead of the one beside tokenizer.json")
     options = parser.parse_args()
     os.environ["RUST_BACKTRACE"] = "0"  # a panic of the library is one line
-    try:
-        import tokenizers  # noqa: F401
-    except ImportError:
-        print("encode_bpe.py: the Python package tokenizers is missing: pip install tokenizers",
-              file=sys.stderr)
-        return 3
     try:
         tokenizer = open_tokenizer(options.tokenizer)
         largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
         print(f"# --vocab-size {largest + 1}", file=sys.stderr)
-        encode(tokenizer, read_lines(options.inputs), sys.stdout)
+        encode(tokenizer, read_lines(options.inputs), sys.stdout, template_of(options))
+    except Missing as error:
+        print(f"encode_bpe.py: the Python package {error} is missing: pip install {error}",
+              file=sys.stderr)
+        return 3
     except Refused as error:
         print(f"encode_bpe.py: {error}", file=sys.stderr)
         return 2

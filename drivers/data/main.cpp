@@ -41,10 +41,11 @@ void run_prepare(int argc, const char* const* argv) {
   CLI::App app("JSON lines to Megatron's indexed data set, a document a line",
                "stowage_data prepare");
   app.add_option("inputs", options.inputs,
-                 "JSON lines with \"text\", or \"prompt\" and \"response\"; -: standard input")
+                 "JSON lines with \"text\", \"prompt\" and \"response\", or \"turns\"; -: standard "
+                 "input")
       ->required();
   app.add_option("--out", options.prefix,
-                 "Writes PREFIX.bin, PREFIX.idx and, of pairs, PREFIX.mask")
+                 "Writes PREFIX.bin, PREFIX.idx and, of pairs and turns, PREFIX.mask")
       ->required();
   app.add_option(
       "--tokenizer", options.tokenizer,

@@ -26,7 +26,7 @@ namespace {
 using execution::throw_usage;
 using nlohmann::json;
 
-/// One document, with the mask that pairs have.
+/// One document, with the mask that pairs and turns have.
 struct Document {
   std::vector<std::int32_t> tokens;
   std::vector<std::uint8_t> mask;
@@ -46,28 +46,44 @@ class LineReader {
     if (value.is_discarded()) throw_usage("{}: not an object of JSON, {}", place, why);
     if (!value.is_object())
       throw_usage("{}: not an object of JSON, but of type {}", place, value.type_name());
-    const bool pair = value.contains("prompt");
-    if (pair != value.contains("response") || pair == value.contains("text"))
-      throw_usage("{}: a line has \"text\", or \"prompt\" and \"response\"", place);
-    if (pairs_.value_or(pair) != pair)
-      throw_usage("{}: lines with \"text\" and lines with \"prompt\" do not mix", place);
-    pairs_ = pair;
-    if (!pair) {
-      append(value["text"], place, document.tokens);
-    } else {
-      append(value["prompt"], place, document.tokens);
-      document.mask.assign(document.tokens.size(), 0);
-      append(value["response"], place, document.tokens);
+    const std::vector<const json*> turns = turns_of(value, place);
+    const bool masked = !value.contains("text");
+    if (any_ && masked_ != masked)
+      throw_usage("{}: lines with \"text\" do not mix with those of prompts or turns", place);
+    masked_ = masked;
+    any_ = true;
+    std::uint8_t predicted = 0;
+    for (std::size_t i = 0; i < turns.size(); ++i) {
+      append(*turns[i], place, document.tokens);
+      predicted = static_cast<std::uint8_t>(i % 2);
+      if (masked) document.mask.resize(document.tokens.size(), predicted);
     }
     if (document.tokens.empty()) return;
     if (options_.append_token >= 0)
       document.tokens.push_back(static_cast<std::int32_t>(options_.append_token));
-    if (pair) document.mask.resize(document.tokens.size(), 1);
+    if (masked) document.mask.resize(document.tokens.size(), predicted);
   }
 
-  bool pairs() const { return pairs_.value_or(false); }
+  bool masked() const { return masked_; }
 
  private:
+  /// What a line has, in order: of prompts and turns every second one is predicted.
+  static std::vector<const json*> turns_of(const json& value, const std::string& place) {
+    const int kinds = (value.contains("text") ? 1 : 0) + (value.contains("turns") ? 1 : 0) +
+                      (value.contains("prompt") || value.contains("response") ? 1 : 0);
+    if (kinds != 1 || value.contains("prompt") != value.contains("response"))
+      throw_usage("{}: a line has \"text\", or \"prompt\" and \"response\", or \"turns\"{}", place,
+                  kinds == 0 && value.contains("messages")
+                      ? "; drivers/data/encode_bpe.py makes turns of \"messages\""
+                      : "");
+    if (value.contains("text")) return {&value["text"]};
+    if (value.contains("prompt")) return {&value["prompt"], &value["response"]};
+    if (!value["turns"].is_array()) throw_usage("{}: \"turns\" is no list", place);
+    std::vector<const json*> turns;
+    for (const json& turn : value["turns"]) turns.push_back(&turn);
+    return turns;
+  }
+
   void append(const json& value, const std::string& place, std::vector<std::int32_t>& tokens) {
     if (options_.tokenizer == "bytes") {
       if (!value.is_string())
@@ -89,7 +105,7 @@ class LineReader {
   }
 
   const PrepareOptions& options_;
-  std::optional<bool> pairs_;
+  bool any_ = false, masked_ = false;  ///< a line was read; of which kind lines are
 };
 
 /// The files under construction; they get their names together, the index last.
@@ -225,15 +241,15 @@ std::string prepare(const PrepareOptions& options) {
         continue;
       }
       for (const std::uint8_t bit : document.mask) targets += bit;
-      outputs.writer(reader.pairs(), options.vocab_size).add(document.tokens, document.mask);
+      outputs.writer(reader.masked(), options.vocab_size).add(document.tokens, document.mask);
     }
   }
   if (!outputs.any()) throw_usage("--out {}: no line holds a token", options.prefix);
-  const inputs::MegatronWriter& writer = outputs.writer(reader.pairs(), options.vocab_size);
+  const inputs::MegatronWriter& writer = outputs.writer(reader.masked(), options.vocab_size);
   outputs.commit();
   std::string text = fmt::format("{}: {} documents, {} tokens", options.prefix, writer.documents(),
                                  writer.tokens());
-  if (reader.pairs()) text += fmt::format(", {} of them predicted", targets);
+  if (reader.masked()) text += fmt::format(", {} of them predicted", targets);
   if (empty > 0) text += fmt::format("; {} lines without a token left out", empty);
   return text + "\n";
 }
