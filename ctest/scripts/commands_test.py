@@ -340,11 +340,17 @@ class Others(Tree):
 
     def test_a_chain_of_jobs(self):
         self.stub("sbatch", 'echo "7;cluster"')
-        said = self.bash("scripts/slurm/chain.sh", "2", "name", "--nodes=4", "x.sbatch")
+        self.stub("scontrol", '[ "$1" = release ] || echo TimeLimit=04:00:00')
+        programs = self.root / "build/cuda/bin"
+        programs.mkdir(parents=True)
+        (programs / "stowage_train").touch(0o755)
+        said = self.bash("scripts/slurm/chain.sh", "2", "name", "--nodes=4", "one_gpu.sbatch")
         self.assertEqual(said, "7\n7\n")
-        rest = "--kill-on-invalid-dep=yes --nodes=4 x.sbatch"
-        self.assertEqual(self.calls, [f"sbatch --parsable --job-name=name {rest}",
-                         f"sbatch --parsable --job-name=name --dependency=afternotok:7 {rest}"])
+        script = self.root / "scripts/slurm/one_gpu.sbatch"
+        rest = f"--kill-on-invalid-dep=yes --nodes=4 {script}"
+        held, behind = "sbatch --hold --parsable --job-name=name", "--dependency=afternotok:7 "
+        asked = ["scontrol -o show job 7", "scontrol release 7"]
+        self.assertEqual(self.calls, [f"{held} {rest}", *asked, f"{held} {behind}{rest}", *asked])
         for words in (("2", "name"), ("0", "name", "x"), ("x", "name", "x")):
             self.assertIn("usage: chain.sh COUNT",
                           self.bash("scripts/slurm/chain.sh", *words, code=2))
@@ -409,7 +415,7 @@ class Others(Tree):
         said = self.bash("-c", job + 'echo "$FROM_ENV $STOWAGE_BIN"; set_environment; '
                          'echo "$OMP_NUM_THREADS $UCX_TLS"', STOWAGE_SOURCE="x",
                          STOWAGE_ENV=str(self.folder / "env"), SLURM_CPUS_PER_TASK="6")
-        self.assertEqual(said, "yes x/build/cuda/bin\n6 ^cuda,gdr_copy\n")
+        self.assertEqual(said, f"yes {self.root}/build/cuda/bin\n6 ^cuda,gdr_copy\n")
         self.stub("scontrol", 'echo "JobId=1 TimeLimit=$LIMIT x=y"')
         for limit, signal_s, code in (("1-00:00:00", "86399", 0), ("1-00:00:00", "86400", 3),
                                       ("01:02:03", "3722", 0), ("01:02:03", "3723", 3),

@@ -40,6 +40,7 @@ class Site:
         self.source, self.bin, self.folder = given.source, given.bin, folder
         self.deck = os.path.join(given.source, "ctest/drivers/tiny.toml")
         self.node = os.path.join(folder, "node")
+        self.stub = os.path.join(folder, "stowage_train")  # where a case has one of its own
         self.env = dict(os.environ, STOWAGE_SOURCE=given.source, STOWAGE_BIN=given.bin,
                         OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                         OMP_NUM_THREADS="1")
@@ -114,7 +115,7 @@ class Site:
     def trains(self, name, job, restart=0):
         """Waits until a run is under way, after so many restarts."""
         def ready():
-            _, _, said = self.said(f"{name}.{job}.out").partition(f"restart {restart}:")
+            _, _, said = self.said(f"{name}.out").partition(f"# job {job}, restart {restart}:")
             return re.search(r"^step \d+/", said, re.M)
         self.wait(f"steps of job {job}", ready)
 
@@ -161,7 +162,7 @@ def a_signalled_run_continues_to_the_bit(site):
         site.call("scancel", "--signal=USR1", "--batch", jobs[launcher])
     for launcher, job in jobs.items():
         site.finished(job, restarts=1)
-        said = site.said(f"{launcher}.{job}.out")
+        said = site.said(f"{launcher}.out")
         assert "restart 0: " + launcher in said and "restart 1: " + launcher in said, said
         assert "stopped after saving, goes back into the queue" in said, said
         assert os.cpu_count() == 1 or "share CPUs" not in said, said  # ranks are bound apart
@@ -175,7 +176,7 @@ def a_cancelled_job_stays_ended(site):
     site.trains("unwanted", job)
     site.call("scancel", job)
     site.wait_for(job, ("CANCELLED", "COMPLETED", "FAILED", "PENDING"))
-    said = site.said(f"unwanted.{job}.out")
+    said = site.said("unwanted.out")
     assert "stopped after saving, ended by Slurm" in said, said
     assert "back into the queue" not in said, said
     facts = site.facts(job)
@@ -194,7 +195,7 @@ def a_run_that_was_stopped_twice_has_one_name(site):
         site.call("scancel", f"--signal={signal}", "--batch", job)
     site.finished(job, restarts=2)
     assert site.facts(job)["Restarts"] == "2"
-    said = site.said(f"twice.{job}.out")
+    said = site.said("twice.out")
     assert said.count("stopped after saving, goes back into the queue") == 2, said
     assert "the stopped part before this one: twice.older_2.h5" in said, said
     assert site.same_as_whole("twice", run=TWICE_AS_LONG) == 3
@@ -212,7 +213,7 @@ def a_run_on_one_gpu_continues_to_the_bit(site):
     assert facts["TresPerNode"].endswith("gpu:1") and facts["NumTasks"] == "1", facts
     site.call("scancel", "--signal=USR1", "--batch", job)
     site.finished(job, restarts=1)
-    said = site.said(f"alone.{job}.out")
+    said = site.said("alone.out")
     assert "stopped after saving, goes back into the queue" in said, said
     assert site.same_as_whole("alone", ranks=1) == 2
 
@@ -228,7 +229,7 @@ def a_preempted_run_continues_to_the_bit(site):
     site.finished(urgent)
     assert site.facts(job)["JobState"] != "COMPLETED"
     site.finished(job, restarts=1)
-    assert "stopped after saving, goes back into the queue" in site.said(f"low.{job}.out")
+    assert "stopped after saving, goes back into the queue" in site.said("low.out")
     assert site.same_as_whole("low") == 2
 
 
@@ -237,7 +238,7 @@ def a_curve_goes_on_in_the_next_job(site):
     """Stopped while it measures, the job measures the rest when it starts again."""
     layouts = ("--layouts", "d=1, d=2, t=2", "--modes", "off,step", "--samples", "150")
     job = site.submit("curve", "scaling.sbatch", site.deck, RUN[0], *layouts)
-    site.wait("the first point", lambda: "strong/d1/off" in site.said(f"curve.{job}.out"))
+    site.wait("the first point", lambda: "strong/d1/off" in site.said("curve.out"))
     site.call("scancel", "--signal=USR1", "--batch", job)
     site.finished(job, restarts=1)
     with h5py.File(os.path.join(site.folder, "curve.older_1.h5")) as file:
@@ -267,9 +268,68 @@ def a_chain_ends_with_the_run(site):
     assert facts["Restarts"] == "0", facts
     site.wait_for(jobs[2], ("CANCELLED",))
     assert site.same_as_whole("part") == 2
+    said = site.said("part.out")  # one log, as there is one result
+    assert all(f"# job {job}, restart 0:" in said for job in jobs[:2]), said
     said = subprocess.run([os.path.join(site.source, "scripts/slurm/chain.sh"), "0", "x", "y"],
                           capture_output=True, text=True, timeout=10)
     assert said.returncode == 2 and "usage" in said.stderr, said
+
+
+@case(ranks=2)
+def a_chain_ends_with_a_wrong_deck(site):
+    """The jobs behind one that fails for good end as it did, and start no program."""
+    jobs = site.call("scripts/slurm/chain.sh", "3", "wrong", *TWO_RANKS, "one_node.sbatch",
+                     site.deck, "no.key=1").split()
+    for job in jobs:
+        site.wait_for(job, ("FAILED",))
+        assert site.facts(job)["ExitCode"] == "2:0", site.facts(job)
+    said = site.said("wrong.out")
+    assert said.count("# job ") == 1 and f"job {jobs[1]} ended with 2" in said, said
+
+
+@case(ranks=2)
+def what_a_job_would_refuse_is_refused_at_once(site):
+    """submit.sh from a folder that is no checkout: no job is left behind."""
+    del site.env["STOWAGE_SOURCE"]
+    job = site.call("scripts/slurm/submit.sh", "-J", "ok", *TWO_RANKS, "one_node.sbatch", site.deck,
+                    RUN[0], "run.steps=2").strip()
+    site.finished(job)
+
+    def refused(*words, code=ENVIRONMENT):
+        done = subprocess.run((os.path.join(site.source, "scripts/slurm/submit.sh"), *words),
+                              cwd=site.folder, env=site.env, capture_output=True, text=True,
+                              timeout=60)
+        assert done.returncode == code and done.stdout == "", done
+        return done.stderr
+
+    late = ("--time=3", "--cpus-per-task=1", "one_gpu.sbatch", site.deck)
+    assert "time limit 00:03:00" in refused(*late)
+    assert "save 240 s before" in refused("--signal=B:USR1@240", "--time=4", *late[1:])
+    assert "usage" in refused("--time=5", site.deck, code=2)
+    site.env["STOWAGE_BIN"] = "/nowhere"
+    assert "set STOWAGE_BIN" in refused("--time=5", *late[1:])
+    assert site.call("squeue", "-h", "-t", "PENDING,RUNNING") == ""
+
+
+@case(ranks=2)
+def every_rank_has_a_log_if_asked(site):
+    """By srun and by mpirun: what each rank says, in both streams; the exit code is the program's,
+    and the job's own log has all of it without labels."""
+    with open(site.stub, "w", encoding="utf-8") as file:
+        file.write('#!/bin/sh\nrank=${OMPI_COMM_WORLD_RANK:-$SLURM_PROCID}\n'
+                   'echo "  indented 7: $rank"\necho "error of $rank" >&2\nsleep 1\nexit 1\n')
+    os.chmod(site.stub, 0o755)
+    site.env.update(STOWAGE_BIN=site.folder, STOWAGE_RANK_LOGS="yes")
+    for launcher in ("srun", "mpirun"):
+        site.env["STOWAGE_LAUNCHER"] = launcher
+        job = site.submit(launcher, "one_node.sbatch", site.deck)
+        site.wait_for(job, ("FAILED",))
+        assert site.facts(job)["ExitCode"] == "1:0", site.facts(job)
+        lines = site.said(f"{launcher}.out").splitlines()
+        for rank in (0, 1):
+            said = site.said(f"{launcher}.ranks/{rank}.log").splitlines()
+            mine = [f"  indented 7: {rank}", f"error of {rank}"]
+            assert sorted(said) == mine and set(mine) <= set(lines), (launcher, said, lines)
 
 
 @case(ranks=2)
@@ -300,16 +360,16 @@ def what_cannot_run_is_told(site):
     del site.env["STOWAGE_LAUNCHER"]
     jobs[site.submit("late", "one_gpu.sbatch", site.deck, options=("--time=3", *ONE_RANK[1:]))] = (
         "3:0", "time limit 00:03:00")
-    with open("stowage_train", "w", encoding="utf-8") as file:  # its ranks end one by one
+    with open(site.stub, "w", encoding="utf-8") as file:  # its ranks end one by one
         file.write('#!/bin/sh\nsleep "$((2 * SLURM_PROCID))"\necho bad input\nexit 2\n')
-    os.chmod("stowage_train", 0o755)
-    site.env["STOWAGE_BIN"] = os.getcwd()
+    os.chmod(site.stub, 0o755)
+    site.env["STOWAGE_BIN"] = site.folder
     jobs[site.submit("apart", "one_node.sbatch", site.deck)] = ("2:0", "bad input")
     site.env["STOWAGE_BIN"] = "/nowhere"
     jobs[site.submit("bin", "one_node.sbatch", site.deck)] = ("3:0", "set STOWAGE_BIN")
     site.env["STOWAGE_ENV"] = "/nowhere/modules"
     jobs[site.submit("env", "one_node.sbatch", site.deck)] = ("3:0", "STOWAGE_ENV=/nowhere")
-    del site.env["STOWAGE_SOURCE"]
+    site.env["STOWAGE_SOURCE"] = "/nowhere"
     jobs[site.submit("source", "one_node.sbatch", site.deck)] = ("3:0", "set STOWAGE_SOURCE")
     for job, (code, words) in jobs.items():
         site.wait_for(job, ("FAILED",))

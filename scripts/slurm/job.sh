@@ -1,14 +1,15 @@
 # shellcheck shell=bash
 # What every batch job shares: how ranks are started, what a signal does, when a job goes back into
-# the queue. Sourced by the *.sbatch files; Slurm runs a copy of those, so they find this file by
-# STOWAGE_SOURCE, or by the folder that sbatch was called in.
+# the queue. Sourced by the *.sbatch files and by submit.sh.
 #
-#   STOWAGE_SOURCE    the checkout ($SLURM_SUBMIT_DIR)
-#   STOWAGE_BIN       the programs ($STOWAGE_SOURCE/build/cuda/bin)
+#   STOWAGE_SOURCE    the checkout (that of the *.sbatch that was submitted)
+#   STOWAGE_BIN       the programs (build/cuda/bin of the checkout; bin of installed scripts)
 #   STOWAGE_LAUNCHER  srun or mpirun (srun)
 #   STOWAGE_MPI       srun's way to start MPI (pmix)
 #   STOWAGE_REQUEUE   yes or no: whether a job that was stopped goes back into the queue (yes)
 #   STOWAGE_SIGNAL_S  the N of --signal=B:USR1@N; 0: the job has no such signal (180)
+#   STOWAGE_RANK_LOGS yes or no: whether what rank R says is also kept in NAME.ranks/R.log (no)
+#   STOWAGE_AFTER     the job that this one follows in a chain: it must not have failed for good
 #   STOWAGE_ENV       a file that is sourced first: modules, paths of libraries
 
 # Ends the job. Never called in $(...) or <(...): `exit` would end that subshell only.
@@ -22,7 +23,13 @@ if [ -n "${STOWAGE_ENV:-}" ]; then
   # shellcheck source=/dev/null
   source "$STOWAGE_ENV"
 fi
-STOWAGE_BIN=${STOWAGE_BIN:-$STOWAGE_SOURCE/build/cuda/bin}
+if [ -z "${STOWAGE_BIN:-}" ]; then
+  STOWAGE_BIN=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+  case $STOWAGE_BIN in
+    */share/stowage/slurm) STOWAGE_BIN=${STOWAGE_BIN%/share/stowage/slurm}/bin ;;
+    *) STOWAGE_BIN=${STOWAGE_BIN%/scripts/slurm}/build/cuda/bin ;;
+  esac
+fi
 
 # Every setting can be overridden from outside.
 set_environment() {
@@ -45,19 +52,22 @@ set_launcher() {
     srun)
       launcher=(srun "--mpi=${STOWAGE_MPI:-pmix}" "--cpus-per-task=${SLURM_CPUS_PER_TASK:-1}"
         --cpu-bind=cores --gpu-bind=none --kill-on-bad-exit=0 --wait=60)
+      [ "${STOWAGE_RANK_LOGS:-no}" != yes ] || launcher+=(--label)
       ;;
     mpirun)
       launcher=(mpirun -np "$SLURM_NTASKS"
         --map-by "ppr:$tasks:node:PE=${SLURM_CPUS_PER_TASK:-1}" --bind-to core)
       [ "$EUID" -ne 0 ] || launcher+=(--allow-run-as-root)
+      [ "${STOWAGE_RANK_LOGS:-no}" != yes ] || launcher+=(--tag-output)
       ;;
     *) job_die "STOWAGE_LAUNCHER=$STOWAGE_LAUNCHER: allowed are srun and mpirun" ;;
   esac
 }
 
-# job_fact NAME: what `scontrol show job` says of the job: JobState, TimeLimit. Empty if nothing.
+# job_fact NAME [JOB]: what `scontrol show job` says of a job, of this one if no other is named:
+# JobState, TimeLimit. Empty if nothing.
 job_fact() {
-  scontrol -o show job "$SLURM_JOB_ID" 2>/dev/null | grep -o "\<$1=[^ ]*" | head -n 1 |
+  scontrol -o show job "${2:-$SLURM_JOB_ID}" 2>/dev/null | grep -o "\<$1=[^ ]*" | head -n 1 |
     cut -d= -f2 || true
 }
 
@@ -73,6 +83,34 @@ require_time() {
       "end as it begins; give a longer --time, or --signal=B:USR1@N with STOWAGE_SIGNAL_S=N"
 }
 
+# A chain goes on where a job was stopped, not where a deck or the environment is wrong.
+require_worth() {
+  local code
+  [ -n "${STOWAGE_AFTER:-}" ] || return 0
+  code=$(job_fact ExitCode "$STOWAGE_AFTER")
+  case $code in
+    [123]:0)
+      echo "error: job $STOWAGE_AFTER ended with ${code%:0}, and so would this one" >&2
+      exit "${code%:0}"
+      ;;
+  esac
+}
+
+# split_ranks: passes on what ranks say, without the rank's number that srun or mpirun has put in
+# front of each line, and adds it to the rank's own log. Signals end the ranks first.
+split_ranks() {
+  local line folder=$SLURM_JOB_NAME.ranks
+  trap '' USR1 TERM
+  mkdir -p "$folder"
+  while IFS= read -r line || [ -n "$line" ]; do
+    if [[ $line =~ ^\ *([0-9]+):\ (.*)$ || $line =~ ^\[[^],]*,([0-9]+)\]\<std...\>:(.*)$ ]]; then
+      line=${BASH_REMATCH[2]}
+      printf '%s\n' "$line" >>"$folder/$((10#${BASH_REMATCH[1]})).log"
+    fi
+    printf '%s\n' "$line"
+  done
+}
+
 # run_job PROGRAM ARGUMENTS...: runs it on the ranks of the job, and ends the job with its exit
 # code. SIGUSR1, which Slurm sends before the time is over (--signal=B:USR1@...), and SIGTERM, by
 # which it preempts and cancels, are handed on: the program saves what it has and ends with 75.
@@ -80,13 +118,20 @@ require_time() {
 # (it is no longer RUNNING) for another reason than its time limit: scancel, which is obeyed, or a
 # preemption that has requeued it already.
 run_job() {
-  local program=$STOWAGE_BIN/$1 launcher pid code heard
+  local program=$STOWAGE_BIN/$1 launcher pid code heard log splitter=
   [ -x "$program" ] || job_die "no $1 in $STOWAGE_BIN: set STOWAGE_BIN to the programs"
   set_launcher
+  require_worth
   require_time
   set_environment
   echo "# job ${SLURM_JOB_ID}, restart ${SLURM_RESTART_COUNT:-0}: ${launcher[*]} $program ${*:2}"
-  "${launcher[@]}" "$program" "${@:2}" &
+  if [ "${STOWAGE_RANK_LOGS:-no}" = yes ]; then
+    exec {log}> >(split_ranks)
+    splitter=$!
+    "${launcher[@]}" "$program" "${@:2}" >&"$log" 2>&1 &
+  else
+    "${launcher[@]}" "$program" "${@:2}" &
+  fi
   pid=$!
   trap 'heard=yes; kill -USR1 "$pid" 2>/dev/null' USR1 TERM
   heard=yes
@@ -96,6 +141,10 @@ run_job() {
     wait "$pid" || code=$?
   done
   trap - USR1 TERM
+  if [ -n "$splitter" ]; then
+    exec {log}>&-
+    wait "$splitter" || true
+  fi
   [ "$code" -ne 75 ] || stopped
   exit "$code"
 }
