@@ -57,4 +57,13 @@ void JsonLog::write(const Verdict& verdict) {
   lines_.write(line_of(json));
 }
 
+void JsonLog::write_outcome(const Benchmark& benchmark, const std::vector<Metric>& metrics,
+                            const Verdict& verdict) {
+  write("benchmark", {{"driver", benchmark.driver},
+                      {"uuid", benchmark.uuid},
+                      {"result", benchmark.path.string()}});
+  for (const Metric& metric : metrics) write(metric);
+  write(verdict);
+}
+
 }  // namespace stowage::results

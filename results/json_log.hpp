@@ -1,7 +1,9 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "results/line_file.hpp"
 #include "results/metric.hpp"
@@ -24,6 +26,15 @@ class JsonLog {
   void write(std::string_view event, const Fields& fields);
   void write(const Metric& metric);
   void write(const Verdict& verdict);
+
+  /// Whose metrics and verdict follow.
+  struct Benchmark {
+    std::string driver, uuid;
+    std::filesystem::path path;  ///< of its result set; empty: none was written
+  };
+  /// A whole benchmark, at its end.
+  void write_outcome(const Benchmark& benchmark, const std::vector<Metric>& metrics,
+                     const Verdict& verdict);
 
   /// False once a line could not be written, as on a full disk.
   bool complete() const { return lines_.complete(); }

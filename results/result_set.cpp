@@ -10,6 +10,7 @@
 #include "results/environment.hpp"
 #include "results/format.hpp"
 #include "results/h5.hpp"
+#include "results/json_log.hpp"
 #include "results/links.hpp"
 #include "results/part_file.hpp"
 #include "version/version.hpp"
@@ -207,8 +208,10 @@ struct ResultSet::State {
   State(std::filesystem::path path, const ResultHeader& header)
       : part(std::move(path), FileKind::result_set),
         file(h5::File::create(part.part())),
+        driver(header.driver),
         uuid(header.run.uuid),
         files(header.files) {
+    if (!header.json.empty()) json = JsonLog(header.json);
     write_header(file, header);
     file.flush();
   }
@@ -219,7 +222,8 @@ struct ResultSet::State {
 
   PartFile part;
   h5::File file;
-  std::string uuid;
+  JsonLog json;
+  std::string driver, uuid;
   std::vector<FileRecord> files;
   std::list<Series> series;  // a list: references to its members stay valid
   std::vector<Metric> metrics;
@@ -375,7 +379,9 @@ std::filesystem::path ResultSet::finish(const Verdict& verdict) {
     state_->file.set_attribute("verdict", std::string(name(verdict.outcome())));
     state_->file.set_attribute("remark", verdict.remark());
     state_->file.close();
-    return state_->part.commit();
+    std::filesystem::path older = state_->part.commit();
+    state_->json.write_outcome({state_->driver, uuid(), path()}, metrics(), verdict);
+    return older;
   } catch (const execution::Error& error) {
     throw execution::Error(error.exit(), fmt::format("the result set {} is not written: {}",
                                                      path().string(), error.what()));

@@ -32,6 +32,7 @@ struct ResultHeader {
   Fields software;  ///< from software()
   std::vector<FileRecord> files;
   Fields grid = {};  ///< process grid: the extent of each axis; empty: ranks have no grid
+  std::filesystem::path json = {};  ///< metrics and verdict go there, too, as JSON lines; or empty
 };
 
 /// One quantity of a series.

@@ -4,6 +4,7 @@
 Usage: comm_test.py CASE --bench PROGRAM --plan PROGRAM --source FOLDER.
 """
 import argparse
+import json
 import os
 import re
 import shutil
@@ -109,6 +110,29 @@ def the_groups_of_the_grid_are_measured(r):
     for group, ranks in (("tensor", 2), ("data", 2), ("replicated_gradients", 4)):
         assert f"all_reduce of group {group}, {ranks} ranks" in text, text
     assert "conforms" in r.tool("validate.py", "grid.h5")
+
+
+@case
+def options_of_nccl_tests_are_taken(r):
+    """Without a deck, as nccl-tests' users type it; and its last lines."""
+    command = (r.given.bench, "-b", "8", "-e", "64K", "-f", "8", "-g", "1", "-w", "1", "-n", "2",
+               "-c", "2", "-d", "float", "-o", "sum", "--samples", "3", "--only", "all_reduce",
+               "execution.backend=host")
+    text = r.run(*command, "--out", "as.h5", "--json", "as.jsonl", ranks=2)
+    assert "# Out of bounds values : 0 OK" in text, text
+    mean = float(re.search(r"^# Avg bus bandwidth    : ([0-9.e+-]+)$", text, re.M)[1])
+    assert min(size for _, _, size in rows_of(text)) == 8, text
+    with open(os.path.join(r.folder, "as.jsonl"), encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    assert [line["event"] for line in (lines[0], lines[-1])] == ["benchmark", "verdict"], lines
+    assert lines[0]["driver"] == "bench_comm" and lines[0]["result"].endswith("as.h5"), lines[0]
+    assert lines[-1]["result"] == "VALID", lines[-1]
+    rates = [line["value"] for line in lines
+             if re.search(r"/stowage/.*/busbw$", line.get("tag", ""))]
+    assert len(rates) == 5 and abs(mean * 1e9 / numpy.mean(rates) - 1) < 1e-5, (mean, rates)
+    assert "conforms" in r.tool("validate.py", "as.h5")
+    for words in (("-d", "half"), ("-o", "max"), ("-g", "2"), ("-c", "0"), ("-w", "-1")):
+        assert words[1] in r.bench(*words, expect=2), words
 
 
 @case

@@ -82,16 +82,16 @@ def mamba2_is_that_of_transformers(p):
 def import_then_export_is_identical(p):
     for family in published.FAMILIES:
         model = FIXTURES / family / "model"
-        p.run("convert", "import", model, "--output", f"{family}.ck", "--deck", f"{family}.toml")
-        p.run("convert", "export", f"{family}.ck", "--output", f"{family}.out")
+        p.run("convert", "import", model, "--out", f"{family}.ck", "--deck", f"{family}.toml")
+        p.run("convert", "export", f"{family}.ck", "--out", f"{family}.out")
         assert_same_tensors(model, f"{family}.out")
         made = pathlib.Path(f"{family}.out")
         assert (made / "tokenizer.json").read_text() == (model / "tokenizer.json").read_text()
         one = json.loads((model / "config.json").read_text())
         other = json.loads((made / "config.json").read_text())
         assert one == other, (one, other)
-        p.run("convert", "import", made, "--output", f"{family}.again", "--deck", "again.toml")
-        p.run("convert", "export", f"{family}.again/step_00000000.h5", "--output", "twice")
+        p.run("convert", "import", made, "--out", f"{family}.again", "--deck", "again.toml")
+        p.run("convert", "export", f"{family}.again/step_00000000.h5", "--out", "twice")
         assert_same_tensors(model, "twice")
         shutil.rmtree("twice")
         os.remove("again.toml")
@@ -108,13 +108,13 @@ def a_head_of_its_own_is_kept(p):
         if name == "other":
             tensors["lm_head.weight"][-1, -1] += 1
         published.write_safetensors(folder / "model.safetensors", tensors)
-        done = p.run("convert", "import", folder, "--output", f"{name}.ck", "--deck",
+        done = p.run("convert", "import", folder, "--out", f"{name}.ck", "--deck",
                      f"{name}.toml")
         deck = pathlib.Path(f"{name}.toml").read_text()
         untied = name == "other"
         assert f"untie_embeddings = {str(untied).lower()}" in deck, deck
         assert ("the files have another head" in done.stdout) == untied, done.stdout
-        p.run("convert", "export", f"{name}.ck", "--output", f"{name}.out")
+        p.run("convert", "export", f"{name}.ck", "--out", f"{name}.out")
         config = json.loads(pathlib.Path(f"{name}.out/config.json").read_text())
         assert config["tie_word_embeddings"] is not untied, config
         if not untied:
@@ -142,11 +142,11 @@ def types_are_those_of_the_files(p):
     del config["dtype"]
     (folder / "config.json").write_text(json.dumps(config))
     assert all(values.dtype == numpy.float32 for values in tensors.values())
-    said = p.run("convert", "import", folder, "--output", "ck", "--deck", "plain.toml").stdout
+    said = p.run("convert", "import", folder, "--out", "ck", "--deck", "plain.toml").stdout
     assert 'dtype = "fp32"' in pathlib.Path("plain.toml").read_text() and "no dtype" in said, said
     assert "files have" not in said, said
     set_keys(folder, dtype="bfloat16")
-    said = p.run("convert", "import", folder, "--output", "bf16.ck", "--deck", "bf16.toml").stdout
+    said = p.run("convert", "import", folder, "--out", "bf16.ck", "--deck", "bf16.toml").stdout
     assert "of F32; a run stores them as train.dtype = \"bf16\"" in said, said
     assert "no dtype" not in said, said
     # Of more than one type: that of most bytes, and a line.
@@ -161,10 +161,10 @@ def types_are_those_of_the_files(p):
     places = {**dict.fromkeys(norm, "one.safetensors"), **dict.fromkeys(rest, "two.safetensors")}
     (mixed / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
     set_keys(mixed, dtype="auto")
-    said = p.run("convert", "import", mixed, "--output", "mixed.ck", "--deck", "m.toml").stdout
+    said = p.run("convert", "import", mixed, "--out", "mixed.ck", "--deck", "m.toml").stdout
     assert 'dtype = "fp32"' in pathlib.Path("m.toml").read_text(), said
     assert "files have 1 of BF16; a run stores them as train.dtype = \"fp32\"" in said, said
-    p.run("convert", "export", "mixed.ck", "--output", "mixed.out")
+    p.run("convert", "export", "mixed.ck", "--out", "mixed.out")
     assert_same_tensors(mixed, "mixed.out")
 
 
@@ -176,7 +176,7 @@ def hostile_folders_harm_nobody(p):
     os.symlink("../secret", folder / "tokenizer_config.json")
 
     def refused(*says):
-        p.refuse("convert", "import", folder, "--output", "ck", "--deck", "it.toml", says=says)
+        p.refuse("convert", "import", folder, "--out", "ck", "--deck", "it.toml", says=says)
         assert not pathlib.Path("it.toml").exists() and not pathlib.Path("ck").exists()
     refused("tokenizer_config.json is a link to", "secret", "outside of its folder")
     os.remove(folder / "tokenizer_config.json")
@@ -194,14 +194,14 @@ def hostile_folders_harm_nobody(p):
     del config["new\x1b[2J"]
     (folder / "config.json").write_text(json.dumps(config))
     refused("new = 1", "--ignore-key new")
-    p.refuse("convert", "import", folder, "--output", "ck", "--deck", "it.toml", "--ignore-key",
+    p.refuse("convert", "import", folder, "--out", "ck", "--deck", "it.toml", "--ignore-key",
              "new", "--ignore-key", "newer", says=["--ignore-key newer"])
-    done = p.run("convert", "import", folder, "--output", "ck", "--deck", "it.toml",
+    done = p.run("convert", "import", folder, "--out", "ck", "--deck", "it.toml",
                  "--ignore-key", "new")
     assert "left out: " in done.stdout and "new" in done.stdout.splitlines()[0], done.stdout
     lines = pathlib.Path("it.toml").read_text().splitlines()
     assert not any(line.startswith("lr") for line in lines), lines
-    p.run("convert", "export", "ck", "--output", "out")  # its config.json has the key again
+    p.run("convert", "export", "ck", "--out", "out")  # its config.json has the key again
     assert json.loads(pathlib.Path("out/config.json").read_text())["new"] == 1
     keys = ["it.toml", "checkpoint.directory=", f"checkpoint.resume=hf:{folder}", "run.steps=1",
             "train.seq_length=16"]
@@ -215,8 +215,8 @@ def hostile_folders_harm_nobody(p):
 @case
 def shards_are_bounded_and_indexed(p):
     model = FIXTURES / "nemotron_h" / "model"
-    p.run("convert", "import", model, "--output", "ck", "--deck", "it.toml")
-    p.run("convert", "export", "ck", "--output", "out", "--shard-size", "8 KiB")
+    p.run("convert", "import", model, "--out", "ck", "--deck", "it.toml")
+    p.run("convert", "export", "ck", "--out", "out", "--shard-size", "8 KiB")
     shards = sorted(pathlib.Path("out").glob("*.safetensors"))
     assert len(shards) > 3, shards
     for number, path in enumerate(shards, start=1):
@@ -231,8 +231,8 @@ def shards_are_bounded_and_indexed(p):
         assert name in published.read_safetensors(pathlib.Path("out") / shard), name
     assert index["weight_map"].keys() == whole.keys()
     assert_same_tensors(model, "out")
-    p.run("convert", "import", "out", "--output", "again", "--deck", "again.toml")
-    p.run("convert", "export", "again", "--output", "one/")  # as a shell completes it
+    p.run("convert", "import", "out", "--out", "again", "--deck", "again.toml")
+    p.run("convert", "export", "again", "--out", "one/")  # as a shell completes it
     assert_same_tensors(model, "one")
 
 
@@ -243,8 +243,8 @@ def bf16_stays_bf16_and_ranks_agree(p):
     halves = {name: (values.view("<u4") >> 16) for name, values in tensors.items()}
     published.write_safetensors(folder / "model.safetensors", halves, "BF16")
     set_keys(folder, dtype="bfloat16")
-    p.run("convert", "import", folder, "--output", "ck", "--deck", "it.toml")
-    p.run("convert", "export", "ck", "--output", "out")
+    p.run("convert", "import", folder, "--out", "ck", "--deck", "it.toml")
+    p.run("convert", "export", "ck", "--out", "out")
     assert_same_tensors(folder, "out")
     assert 'dtype = "bf16"' in pathlib.Path("it.toml").read_text()
     # The masters of a bf16 run are the weights in full, on ranks that share them out as well.
@@ -266,7 +266,7 @@ def bf16_stays_bf16_and_ranks_agree(p):
 @case
 def a_run_goes_on_from_weights_and_back(p):
     model = FIXTURES / "nemotron_h" / "model"
-    p.run("convert", "import", model, "--output", "ck", "--deck", "it.toml")
+    p.run("convert", "import", model, "--out", "ck", "--deck", "it.toml")
     keys = ["train.seq_length=16", "train.global_batch_size=1", "data.held_out_fraction=0",
             "checkpoint.interval=1", "checkpoint.keep_last=1", "optim.decay_steps=3"]
     p.run("train", "it.toml", *keys, "run.steps=2", "run.output=a.h5")
@@ -276,7 +276,7 @@ def a_run_goes_on_from_weights_and_back(p):
     p.run("train", "it.toml", *keys, "run.steps=3", "run.output=b.h5")
     with h5py.File("b.h5") as file:
         assert len(file["/series/train/loss"]) == 1
-    p.run("convert", "export", "ck", "--output", "out")
+    p.run("convert", "export", "ck", "--out", "out")
     before, after = published.read_folder(model), published.read_folder("out")
     assert before.keys() == after.keys()
     moved = sum(not (before[name] == after[name]).all() for name in before)
@@ -291,7 +291,7 @@ def a_run_goes_on_from_weights_and_back(p):
 @case
 def bad_folders_are_refused(p):
     def refused(folder, *says):
-        p.refuse("convert", "import", folder, "--output", "ck", "--deck", "it.toml", says=says)
+        p.refuse("convert", "import", folder, "--out", "ck", "--deck", "it.toml", says=says)
         assert not pathlib.Path("it.toml").exists() and not list(pathlib.Path().glob("ck/step*"))
 
     refused("nothing", "nothing/config.json")
@@ -323,7 +323,7 @@ def bad_folders_are_refused(p):
     (folder / "model.safetensors").write_bytes(data[:-1])
     refused(folder, "truncated", "model.safetensors")
     pathlib.Path("it.toml").write_text("mine")
-    p.refuse("convert", "import", FIXTURES / "llama" / "model", "--output", "ck", "--deck",
+    p.refuse("convert", "import", FIXTURES / "llama" / "model", "--out", "ck", "--deck",
              "it.toml", says=["the deck", "it.toml", "no older file of this kind"])
     assert pathlib.Path("it.toml").read_text() == "mine"
 
@@ -335,32 +335,32 @@ def files_of_others_are_kept(p):
     own = pathlib.Path("ck/huggingface/tokenizer.json")
     own.parent.mkdir(parents=True)
     own.write_text("mine")
-    p.refuse("convert", "import", model, "--output", "ck", "--deck", "it.toml",
+    p.refuse("convert", "import", model, "--out", "ck", "--deck", "it.toml",
              says=["the model's file", str(own), "no older file of this kind"])
     assert own.read_text() == "mine" and not pathlib.Path("it.toml").exists()
     assert [path.name for path in own.parent.iterdir()] == [own.name]
     own.unlink()
-    p.refuse("convert", "import", model, "--output", "ck", "--deck", own,
+    p.refuse("convert", "import", model, "--out", "ck", "--deck", own,
              says=["two outputs need two files"])
     folder = fresh("model")
     os.symlink(folder / "config.json", "link.toml")
-    p.refuse("convert", "import", folder, "--output", "ck", "--deck", "link.toml",
+    p.refuse("convert", "import", folder, "--out", "ck", "--deck", "link.toml",
              says=["--deck link.toml", "would replace", "config.json"])
     pathlib.Path("it.toml.part").write_text("mine")
-    p.refuse("convert", "import", model, "--output", "ck", "--deck", "it.toml",
+    p.refuse("convert", "import", model, "--out", "ck", "--deck", "it.toml",
              says=["it.toml.part", "not of ours"])
     assert [str(path) for path in pathlib.Path("ck").rglob("*")] == ["ck/huggingface"]
     shutil.rmtree("ck")
-    p.refuse("convert", "import", model, "--output", "ck", "--deck", "it.toml", says=["of ours"])
+    p.refuse("convert", "import", model, "--out", "ck", "--deck", "it.toml", says=["of ours"])
     assert not os.path.exists("ck")
     pathlib.Path("ck").mkdir()
     pathlib.Path("ck/latest").write_text("mine")
-    p.refuse("convert", "import", model, "--output", "ck", "--deck", "b.toml",
+    p.refuse("convert", "import", model, "--out", "ck", "--deck", "b.toml",
              says=["ck/latest", "no link to a checkpoint"])
     assert os.listdir("ck") == ["latest"]
     shutil.rmtree("ck")
     os.remove("it.toml.part")
-    p.run("convert", "import", model, "--output", "ck", "--deck", "it.toml")
+    p.run("convert", "import", model, "--out", "ck", "--deck", "it.toml")
     assert not list(pathlib.Path().rglob("*.part"))
 
 
@@ -382,12 +382,12 @@ def a_full_disk_leaves_nothing_behind(p):
     small, large = fresh("small"), grown("large", limit // 32)  # 16 columns of fp32
     (small / "tokenizer.json").write_text("x" * 2 * limit)
     for folder, says in ((small, "tokenizer.json"), (large, "step_00000000.h5")):
-        done = p.limited(limit, "convert", "import", folder, "--output", "ck", "--deck", "it.toml")
+        done = p.limited(limit, "convert", "import", folder, "--out", "ck", "--deck", "it.toml")
         assert done.returncode == 4 and says in done.stderr, (done.returncode, done.stderr)
         assert "File too large" in done.stderr, done.stderr
         assert not os.path.exists("ck") and not list(pathlib.Path().glob("it.toml*"))
-    p.run("convert", "import", large, "--output", "ck", "--deck", "it.toml")
-    done = p.limited(limit, "convert", "export", "ck", "--output", "out")
+    p.run("convert", "import", large, "--out", "ck", "--deck", "it.toml")
+    done = p.limited(limit, "convert", "export", "ck", "--out", "out")
     assert done.returncode == 4 and "File too large" in done.stderr, done
     assert not list(pathlib.Path().glob("out*"))
 
@@ -395,24 +395,24 @@ def a_full_disk_leaves_nothing_behind(p):
 @case
 def what_cannot_be_exported_or_started_is_refused(p):
     model = FIXTURES / "nemotron_h" / "model"
-    p.run("convert", "import", model, "--output", "ck", "--deck", "it.toml")
-    p.refuse("convert", "import", model, "--output", "ck", "--deck", "b.toml", says=["already"])
-    p.refuse("convert", "export", "nothing.h5", "--output", "out", says=["nothing.h5"])
+    p.run("convert", "import", model, "--out", "ck", "--deck", "it.toml")
+    p.refuse("convert", "import", model, "--out", "ck", "--deck", "b.toml", says=["already"])
+    p.refuse("convert", "export", "nothing.h5", "--out", "out", says=["nothing.h5"])
     pathlib.Path("empty").mkdir()
-    p.refuse("convert", "export", "empty", "--output", "out", says=["empty", "no checkpoint"])
-    p.refuse("convert", "export", "ck", "--output", "empty", says=["--output empty", "already"])
-    p.refuse("convert", "export", "ck", "--output", "out", "--family", "llama",
+    p.refuse("convert", "export", "empty", "--out", "out", says=["empty", "no checkpoint"])
+    p.refuse("convert", "export", "ck", "--out", "empty", says=["--out empty", "already"])
+    p.refuse("convert", "export", "ck", "--out", "out", "--family", "llama",
              says=["llama", "model.pattern"])
-    p.refuse("convert", "export", "ck", "--output", "out", "--family", "gpt2",
+    p.refuse("convert", "export", "ck", "--out", "out", "--family", "gpt2",
              says=["gpt2", "nemotron_h"])
-    p.refuse("convert", "export", "ck", "--output", "out", "--shard-size", "none",
+    p.refuse("convert", "export", "ck", "--out", "out", "--shard-size", "none",
              says=["--shard-size none"])
-    p.refuse("convert", "export", "ck", "--output", "", says=["--output", "names no folder"])
+    p.refuse("convert", "export", "ck", "--out", "", says=["--out", "names no folder"])
     os.symlink("nothing", "dangling")
-    p.refuse("convert", "export", "ck", "--output", "dangling", says=["dangling", "already"])
-    p.refuse("convert", "import", model, "--output", "", "--deck", "b.toml", says=["--output"])
-    p.refuse("convert", "import", model, "--output", "new", "--deck", "", says=["--deck"])
-    p.refuse("convert", "import", model, "--output", "new", "--deck", "new/step_00000000.h5",
+    p.refuse("convert", "export", "ck", "--out", "dangling", says=["dangling", "already"])
+    p.refuse("convert", "import", model, "--out", "", "--deck", "b.toml", says=["--out"])
+    p.refuse("convert", "import", model, "--out", "new", "--deck", "", says=["--deck"])
+    p.refuse("convert", "import", model, "--out", "new", "--deck", "new/step_00000000.h5",
              says=["--deck", "two outputs need two files"])
     p.refuse("convert", "turn", says=["'turn'", "import, export"])
     assert not pathlib.Path("out").exists() and not pathlib.Path("out.part").exists()

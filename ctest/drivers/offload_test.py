@@ -182,7 +182,7 @@ def published_sweeps_do_what_they_say(r):
 @case(ranks=2)
 def ranks_sweep_together(r):
     for zero in (0, 1):
-        text = r.bench("--samples", "3", "--seconds", "100", "--modes", "off,step", "--only",
+        text = r.bench("--samples", "3", "--time-limit", "100", "--modes", "off,step", "--only",
                        "free,recompute,fraction_100", f"parallel.zero={zero}",
                        f"run.output=two{zero}.h5", ranks=2)
         for plan in ("keep/off", "free/off", "recompute/step", "fraction_100/step"):
@@ -201,7 +201,9 @@ def ranks_sweep_together(r):
     r.tool("plot.py", "two0.h5", "--out", "two.png")
     # Rank 0's clock ends the rounds: the first is whole, on all ranks.
     r.bench("--samples", "100000", "--seconds", "1", "--only", "keep", "run.output=short.h5",
-            ranks=2)
+            "--json", "short.jsonl", ranks=2)  # by the earlier name of --time-limit
+    with open(os.path.join(r.folder, "short.jsonl"), encoding="utf-8") as file:
+        assert '"driver":"bench_offload"' in file.readline()
     with h5py.File(os.path.join(r.folder, "short.h5")) as file:
         assert 1 <= len(file["samples/offload/keep/off"]) < 100000
     said = r.bench("offload.host_budget_bytes=10", "offload.policy=manual",
@@ -306,7 +308,7 @@ def what_cannot_be_is_refused(r):
     assert "nonsense" in said and "keep/off" in said and "auto_55/off" in said, said
     assert "--modes" in r.bench("--modes", "eager", expect=2)
     assert "--samples" in r.bench("--samples", "0", expect=2)
-    assert "--seconds" in r.bench("--seconds", "-1", expect=2)
+    assert "--time-limit" in r.bench("--time-limit", "-1", expect=2)
     assert "--quiet" in r.bench("--quiet", expect=2)
     # The default name of the result is checked, too: here it is that of the deck.
     os.symlink(r.deck, os.path.join(r.folder, "tiny.offload.h5"))

@@ -73,8 +73,11 @@ def a_curve_is_measured_and_drawn(r):
     layouts = ["d1", "d2", "t2", "c2", "e2", "p2", "d2_zero", "t2_d2"]
     said = r.bench("--layouts", "d=1, d=2, t=2, c=2, e=2, p=2, d=2 zero, t=2 d=2", "--scales",
                    "strong,weak", "--modes", "off,step", "--samples", "8",
-                   "run.output=curve.h5", ranks=4)
+                   "run.output=curve.h5", "--json", "curve.jsonl", ranks=4)
     assert "VALID" in said, said
+    with open(os.path.join(r.folder, "curve.jsonl"), encoding="utf-8") as file:
+        events = [json.loads(line)["event"] for line in file]
+    assert events[0] == "benchmark" and events[-1] == "verdict" and "metric" in events, events
     found = r.points("curve.h5")
     assert set(found) == {f"{scale}/{layout}/{mode}" for scale in ("strong", "weak")
                           for layout in layouts for mode in ("off", "step")}, found.keys()

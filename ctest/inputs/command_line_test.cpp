@@ -35,7 +35,11 @@ TEST(command_line, deck_and_overrides_in_order) {
 }
 
 TEST(command_line, texts) {
-  expect_parts(parse({"--help"}).print_and_exit, {"A test.", "--dry-run", "[optim]", "lr"});
+  const std::string help = parse({"--help"}).print_and_exit;
+  expect_parts(help, {"A test.", "--dry-run", "--out FILE", "--help-keys"});
+  EXPECT_EQ(help.find("[optim]"), std::string::npos);
+  EXPECT_EQ(help.find("TEXT"), std::string::npos);
+  expect_parts(parse({"--help-keys"}).print_and_exit, {"[optim]", "lr"});
   EXPECT_EQ(parse({"--version"}).print_and_exit, "stowage_test 1.2\n");
   expect_parts(parse({"--help-key", "optim.lr"}).print_and_exit, {"Largest learning rate"});
 }
@@ -85,6 +89,10 @@ TEST(command_line, errors) {
   expect_parts(usage_error([] { parse({"a.toml", "b.toml"}); }), {"a.toml", "b.toml"});
   expect_parts(usage_error([] { parse({"a.toml", "--from", "b.h5"}); }), {"one of them"});
   expect_parts(usage_error([] { parse({"a.toml", "--fast"}); }), {"--fast", "--help"});
+  expect_parts(usage_error([] {
+                 parse({"a.toml", "run.output=b.h5", "--out", "c.h5"});
+               }),
+               {"--out c.h5", "run.output=b.h5", "one of them"});
   expect_parts(usage_error([] { parse({"--help-key", "run.step"}); }), {"run.steps"});
   expect_parts(usage_error([] { parse({"a.toml", "--json", "\xff"}); }), {"--json is not UTF-8"});
   expect_parts(usage_error([] { parse({"a.toml", "--json=\xc0\x80"}); }), {"--json is not UTF-8"});

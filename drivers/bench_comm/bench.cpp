@@ -96,8 +96,10 @@ std::vector<CommRow> BenchComm::run(Kind kind, std::size_t size) {
       const Operands at = operands(kind, size, in_place, from_, to_, rank, ranks);
       const auto& one = contenders.emplace_back(
           [&, at](execution::Queue& queue) { exchange.enqueue(queue, at); });
-      const std::int64_t wrong = checker_.check(
-          *queue_, definition(kind, at, rank, ranks, !exchange.rank_order, seed), at, rank, one);
+      std::int64_t wrong = 0;
+      for (std::int64_t i = 0; i < options_.checks; ++i)
+        wrong += checker_.check(
+            *queue_, definition(kind, at, rank, ranks, !exchange.rank_order, seed), at, rank, one);
       rows.push_back({.group = group_->name(),
                       .ranks = ranks,
                       .kind = kind,
@@ -117,6 +119,7 @@ std::vector<CommRow> BenchComm::run(Kind kind, std::size_t size) {
     }
   const std::vector<std::vector<double>> times = time_calls(world_, backend_, *queue_, contenders,
                                                             {.samples = options_.samples,
+                                                             .warm_up = options_.warm_up,
                                                              .calls = rows.front().calls,
                                                              .graph = options_.graph,
                                                              .overlapping = overlapping_.get()});

@@ -21,11 +21,21 @@ std::int64_t size_of(const char* option, const std::string& text) {
 
 }  // namespace
 
+void require_usable(const FixedOptions& options) {
+  if (options.gpus != 1) throw_usage("--ngpus {}: a rank has one GPU", options.gpus);
+  if (options.datatype != "float")
+    throw_usage("--datatype {}: must be float: training sums in fp32", options.datatype);
+  if (options.op != "sum") throw_usage("--op {}: must be sum", options.op);
+}
+
 void require_usable(const CommOptions& options, int ranks) {
   if (ranks < 2)
     execution::throw_environment("stowage_bench_comm needs two ranks or more, 1 was started");
   if (options.samples < 1) throw_usage("--samples {}: must be at least 1", options.samples);
   if (options.calls < 1) throw_usage("--iters {}: must be at least 1", options.calls);
+  if (options.warm_up < 0) throw_usage("--warmup_iters {}: must be at least 0", options.warm_up);
+  if (options.checks < 1)
+    throw_usage("--check {}: must be at least 1: no result is valid unchecked", options.checks);
   if (!options.overlapping.empty() && options.overlapping != "products")
     throw_usage("--beside {}: must be products", options.overlapping);
   (void)sizes(options.sizes, ranks);

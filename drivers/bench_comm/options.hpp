@@ -19,11 +19,22 @@ struct SizeOptions {
 struct CommOptions {
   SizeOptions sizes = {};
   std::int64_t samples = 20;
-  std::int64_t calls = 50;  ///< most of one sample
+  std::int64_t warm_up = 2;  ///< samples before those, which are not kept
+  std::int64_t checks = 1;   ///< of every collective at every size
+  std::int64_t calls = 50;   ///< most of one sample
   bool graph = false;
   std::string overlapping = {};  ///< what the GPU does meanwhile: "products", or nothing
   std::vector<Kind> kinds = {};
 };
+
+/// What nccl-tests can also be asked for, and this program does in one way only.
+struct FixedOptions {
+  std::int64_t gpus = 1;  ///< of a rank
+  std::string datatype = "float", op = "sum";
+};
+
+/// @throws Error (exit 2) that says what is done
+void require_usable(const FixedOptions& options);
 
 /// @throws Error (exit 2) for what cannot be, (exit 3) on one rank
 void require_usable(const CommOptions& options, int ranks);

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <string>
 
 #include "forecast/rates/link_fit.hpp"
 #include "inputs/data/run_section.hpp"
@@ -37,7 +38,8 @@ std::string path(const CommRow& row) {
 }
 
 CommReport::CommReport(const parallel::Communicator& world, const inputs::Deck& deck,
-                       const run::Machine& machine, int argc, const char* const* argv)
+                       const std::string& json, const run::Machine& machine, int argc,
+                       const char* const* argv)
     : world_(world) {
   const std::vector<results::RankInfo> ranks = gather_ranks(world, machine);
   if (world.rank() != 0) return;
@@ -45,9 +47,9 @@ CommReport::CommReport(const parallel::Communicator& world, const inputs::Deck& 
       results::begin_run(argc, argv, world.size(), inputs::read(deck, &inputs::RunConfig::seed));
   results::Fields software = {{"mpi", parallel::mpi_library()}};
   software.insert(software.end(), machine.software().begin(), machine.software().end());
-  set_ = std::make_unique<results::ResultSet>(
-      run::benchmark_path(deck, kCommPath),
-      run::result_header("bench_comm", deck, run, ranks, software));
+  results::ResultHeader header = run::result_header("bench_comm", deck, run, ranks, software);
+  header.json = json;
+  set_ = std::make_unique<results::ResultSet>(run::benchmark_path(deck, kCommPath), header);
   for (results::Choice& choice : machine.choices(deck)) set_->add(std::move(choice));
   fmt::print("{}{}",
              results::header_text("stowage_bench_comm", run, ranks,
@@ -80,6 +82,7 @@ void CommReport::keep(const CommRow& row) {
   set_->add(results::rate_metric(at + "/algbw", static_cast<double>(row.bytes), time_s));
   const results::Metric busbw = results::rate_metric(at + "/busbw", bus_bytes(row), time_s);
   set_->add(busbw);
+  if (row.library == kOurs) bus_bytes_per_s_.push_back(busbw.value);
   if (row.library == kOurs &&
       (headline_.tag.empty() || headline_.tag.starts_with("comm/" + of_library(row))))
     headline_ = busbw;
@@ -114,6 +117,16 @@ void CommReport::add(const std::vector<CommRow>& rows) {
   std::fflush(stdout);
 }
 
+std::string CommReport::summary_text() const {
+  std::int64_t all_wrong = 0;
+  for (const auto& [library, wrong] : wrong_) all_wrong += wrong;
+  double sum = 0;
+  for (const double bytes_per_s : bus_bytes_per_s_) sum += bytes_per_s;
+  return fmt::format("# Out of bounds values : {} {}\n# Avg bus bandwidth    : {:.6g}\n", all_wrong,
+                     all_wrong == 0 ? "OK" : "FAILED",
+                     1e-9 * sum / static_cast<double>(bus_bytes_per_s_.size()));
+}
+
 execution::Exit CommReport::finish() {
   results::Verdict verdict;
   if (set_) {
@@ -125,7 +138,7 @@ execution::Exit CommReport::finish() {
                                  "wrong elements, all sizes and ranks"));
     }
     set_->finish(verdict);
-    fmt::print("{}{}", results::validation_text(verdict),
+    fmt::print("{}{}{}", summary_text(), results::validation_text(verdict),
                results::verdict_line(verdict, headline_, set_->uuid(), set_->path()));
   }
   const auto exit = set_ ? verdict.exit() : execution::Exit::valid;

@@ -27,8 +27,8 @@ std::string path(const CommRow& row);
 class CommReport {
  public:
   /// Collective over `world`, as finish() is.
-  /// @throws Error (exit 2) if the result cannot be written
-  CommReport(const parallel::Communicator& world, const inputs::Deck& deck,
+  /// @param json of JSON lines, or empty  @throws Error (exit 2) if a result cannot be written
+  CommReport(const parallel::Communicator& world, const inputs::Deck& deck, const std::string& json,
              const run::Machine& machine, int argc, const char* const* argv);
 
   /// Rows of one group and kind; on rank 0.
@@ -37,6 +37,9 @@ class CommReport {
   execution::Exit finish();
 
  private:
+  /// nccl-tests' last lines: wrong elements, and the mean bus bandwidth of all that it printed.
+  std::string summary_text() const;
+
   /// Bytes that a rank sends at least, and median times.
   struct Points {
     std::vector<double> bytes, time_s;
@@ -50,6 +53,7 @@ class CommReport {
   results::Metric headline_;                 ///< bus bandwidth of ours, of the first kind's largest
   std::map<std::string, std::int64_t> wrong_;  ///< by group, kind and library
   std::map<std::string, Points> of_ours_;      ///< by group: of all kinds
+  std::vector<double> bus_bytes_per_s_;        ///< of every way of ours at every size
 };
 
 }  // namespace stowage::drivers

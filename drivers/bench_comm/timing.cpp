@@ -5,7 +5,6 @@
 namespace stowage::drivers {
 namespace {
 
-constexpr std::int64_t kWarmUp = 2;  ///< rounds that are not kept
 /// Work beside: of the first sample, and of how much longer than the sample before took.
 constexpr double kFirstOverlapS = 0.02, kLonger = 1.5, kMoreS = 0.002;
 
@@ -51,9 +50,9 @@ std::vector<std::vector<double>> time_calls(
     return world.max(std::int64_t{alone}) != 0;
   };
   std::vector<std::vector<double>> times(count);
-  for (std::int64_t sample = -kWarmUp; sample < options.samples; ++sample)
+  for (std::int64_t sample = -options.warm_up; sample < options.samples; ++sample)
     for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t c = (static_cast<std::size_t>(sample + kWarmUp) + i) % count;
+      const std::size_t c = (static_cast<std::size_t>(sample + options.warm_up) + i) % count;
       do sample_once(c);
       while (was_alone(c));
       if (sample >= 0) times[c].push_back((end->time_s() - begin->time_s()) / options.calls);

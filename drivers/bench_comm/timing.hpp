@@ -13,6 +13,7 @@ namespace stowage::drivers {
 /// How samples are taken.
 struct TimingOptions {
   std::int64_t samples = 20;
+  std::int64_t warm_up = 2;          ///< samples before those, which are not kept
   int calls = 1;                     ///< of one sample, back to back
   bool graph = false;                ///< as one graph: what issuing costs does not count
   Neighbour* overlapping = nullptr;  ///< works from before each sample until after it

@@ -21,14 +21,19 @@ std::string joined(const std::vector<std::string>& words) {
 
 void add_options(CLI::App& app, BenchOptions& options) {
   app.add_flag("--list", options.list, "Name the operators, their sizes and implementations");
-  app.add_option("--op", options.ops, "Operator; may be repeated; default: all");
-  app.add_option("--shape", options.shapes, "Sizes, as B=2,T=8192; the others keep their default");
+  app.add_option("--op", options.ops, "Operator; may be repeated; default: all")->type_name("NAME");
+  app.add_option("--shape", options.shapes, "Sizes, as B=2,T=8192; the others keep their default")
+      ->type_name("SIZES");
   app.add_option("--impl", options.implementations, "Implementations, timed in turn; default: all")
+      ->type_name("LIST")
       ->delimiter(',');
-  app.add_option("--ceilings", options.ceilings, "Result set of stowage_ceilings");
+  app.add_option("--ceilings", options.ceilings, "Result set of stowage_ceilings")
+      ->type_name("FILE");
   app.add_option("--product-table", options.product_table,
-                 "Add the fastest algorithm of each product to this file, as a row of the table");
-  app.add_option("--dump", options.dump, "Store inputs and outputs in this HDF5 file");
+                 "Add the fastest algorithm of each product to this file, as a row of the table")
+      ->type_name("FILE");
+  app.add_option("--dump", options.dump, "Store inputs and outputs in this HDF5 file")
+      ->type_name("FILE");
 }
 
 /// Whether an operator runs on this GPU; says so if it does not.
@@ -43,6 +48,7 @@ bool runs(const Entry& entry) {
 void check_outputs(const BenchOptions& options) {
   std::vector<results::NamedPath> outputs, inputs;
   if (!options.measure.output.empty()) outputs.push_back({"--out", options.measure.output});
+  if (!options.measure.json.empty()) outputs.push_back({"--json", options.measure.json});
   if (!options.dump.empty()) outputs.push_back({"--dump", options.dump});
   if (!options.product_table.empty()) {
     results::require_free(options.product_table, results::FileKind::product_table);

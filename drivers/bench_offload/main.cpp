@@ -26,7 +26,7 @@ void require_usable(const stowage::drivers::BenchOffloadOptions& options) {
   using stowage::execution::throw_usage;
   if (options.samples < 1) throw_usage("--samples {}: must be at least 1", options.samples);
   if (options.seconds < 0)
-    throw_usage("--seconds {}: must be at least 0 (no limit)", options.seconds);
+    throw_usage("--time-limit {}: must be at least 0 (no limit)", options.seconds);
   stowage::inputs::require_words("--modes", options.modes, {"off", "scopes", "step"});
 }
 
@@ -46,12 +46,14 @@ int main(int argc, char** argv) {
                                 version::build_info().git_describe),
          .options = {{"--samples", "Rounds: one step of every plan in each (default 50)",
                       &options.samples},
-                     {"--seconds", "Start no round later than so many seconds after set-up began",
+                     {"--time-limit", "Start no round later than so many seconds after the start",
                       &options.seconds},
-                     {"--modes", "Graph modes: some of off,scopes,step (default off)", &modes},
+                     {"--seconds", "", &options.seconds},  // the earlier name of --time-limit
+                     {"--modes", "Graph modes: some of off,scopes,step (default off)", &modes,
+                      "LIST"},
                      {"--only", "Parts of the names of plans to run: free,auto (default all)",
-                      &only}},
-         .without = {"--json", "--dry-run", "--quiet"}});
+                      &only, "LIST"}},
+         .without = {"--dry-run", "--quiet"}});
     run::require_same_command(world, command);
     if (!command.print_and_exit.empty()) {
       if (world.rank() == 0) fmt::print("{}", command.print_and_exit);
@@ -70,12 +72,11 @@ int main(int argc, char** argv) {
     const parallel::SequencePart part = forecast::sequence_part(deck, world);
     inputs::Data data = inputs::open_data(deck, part.index, part.parts);
     parallel::require_equal(world, "data", data.digest());
-    results::require_apart({{{std::string(inputs::key(&inputs::RunConfig::output)),
-                              run::benchmark_path(deck, drivers::kOffloadPath)}}},
+    results::require_apart(run::benchmark_outputs(deck, command, drivers::kOffloadPath),
                            run::input_files(deck, command, data));
     run::Machine machine(deck, world);
     drivers::BenchOffload bench(world, deck, options, data, machine);
-    drivers::OffloadReport report(world, deck, machine, argc, argv);
+    drivers::OffloadReport report(world, deck, command.json, machine, argc, argv);
     const std::vector<drivers::OffloadOutcome> outcomes = bench.run();
     return report.finish(outcomes, bench);
   });

@@ -85,14 +85,16 @@ std::string interval_text(const results::Summary& part) {
 }  // namespace
 
 OffloadReport::OffloadReport(const parallel::Communicator& world, const inputs::Deck& deck,
-                             const run::Machine& machine, int argc, const char* const* argv)
+                             const std::string& json, const run::Machine& machine, int argc,
+                             const char* const* argv)
     : world_(world) {
   const std::vector<results::RankInfo> ranks = gather_ranks(world, machine);
   if (world.rank() != 0) return;
   const results::RunInfo run =
       results::begin_run(argc, argv, world.size(), inputs::read(deck, &inputs::RunConfig::seed));
-  const results::ResultHeader header =
+  results::ResultHeader header =
       run::result_header("bench_offload", deck, run, ranks, machine.software());
+  header.json = json;
   set_ = std::make_unique<results::ResultSet>(run::benchmark_path(deck, kOffloadPath), header);
   fmt::print("{}",
              results::header_text("stowage_bench_offload", run, ranks,

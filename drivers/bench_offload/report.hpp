@@ -18,9 +18,10 @@ inline constexpr std::string_view kOffloadPath = "offload";
 class OffloadReport {
  public:
   /// Collective over `world`, as finish() is. Rank 0 prints and writes, for all.
-  /// @throws Error (exit 2) if the result cannot be written
+  /// @param json of JSON lines, or empty  @throws Error (exit 2) if a result cannot be written
   OffloadReport(const parallel::Communicator& world, const inputs::Deck& deck,
-                const run::Machine& machine, int argc, const char* const* argv);
+                const std::string& json, const run::Machine& machine, int argc,
+                const char* const* argv);
 
   /// Validates: every plan gave the bits of the one that keeps all, and kept its promise of memory.
   /// @param outcomes the first is of the plan that keeps all, op by op

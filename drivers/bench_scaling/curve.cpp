@@ -29,10 +29,16 @@ using inputs::Deck;
 using parallel::Communicator;
 using results::Samples;
 
-std::filesystem::path output_path(const Deck& deck) { return run::benchmark_path(deck, "scaling"); }
+/// Of the result set's default path (benchmark_path).
+constexpr std::string_view kScalingPath = "scaling";
+
+std::filesystem::path output_path(const Deck& deck) {
+  return run::benchmark_path(deck, kScalingPath);
+}
 
 /// Points have grids of their own, the job has none.
-results::ResultHeader header_of(const Deck& deck, const std::vector<results::RankInfo>& ranks,
+results::ResultHeader header_of(const Deck& deck, const std::string& json,
+                                const std::vector<results::RankInfo>& ranks,
                                 const run::Machine& machine, int argc, const char* const* argv) {
   const results::RunInfo run =
       results::begin_run(argc, argv, static_cast<std::int64_t>(ranks.size()),
@@ -40,6 +46,7 @@ results::ResultHeader header_of(const Deck& deck, const std::vector<results::Ran
   results::ResultHeader header =
       run::result_header("bench_scaling", deck, run, ranks, machine.software());
   header.grid.clear();
+  header.json = json;
   return header;
 }
 
@@ -58,7 +65,8 @@ class Curve {
     if (curve_.resume) take_earlier();
     if (world_.rank() == 0)
       report_ = std::make_unique<ScalingReport>(
-          deck_, header_of(deck_, ranks_, machine_, argc, argv), output_path(deck_));
+          deck_, header_of(deck_, curve_.command.json, ranks_, machine_, argc, argv),
+          output_path(deck_));
     std::size_t left = points_.size();
     for (const ScalingPoint& point : points_) {
       if (!earlier(point) && !next(point)) break;
@@ -145,8 +153,7 @@ Exit measure_curve(const Communicator& world, const CurveCommand& curve, int arg
   parallel::require_equal(world, "data", data.digest());
   std::vector<results::NamedPath> inputs = run::input_files(deck, curve.command, data);
   for (results::NamedPath& file : curve.rates.files()) inputs.push_back(std::move(file));
-  results::require_apart(
-      {{{std::string(inputs::key(&inputs::RunConfig::output)), output_path(deck)}}}, inputs);
+  results::require_apart(run::benchmark_outputs(deck, curve.command, kScalingPath), inputs);
   return Curve(world, curve, deck, start_s).go(argc, argv);
 }
 

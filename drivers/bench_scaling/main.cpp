@@ -29,20 +29,23 @@ int main(int argc, char** argv) {
                                 version::build_info().git_describe),
          .options =
              {{"--layouts", "Such as \"d=1, d=2, t=2, d=2 zero\"; axes t, c, e, p (v: stages), d",
-               &layouts},
-              {"--scales", "Some of strong,weak (default strong)", &scales},
-              {"--modes", "Graph modes: some of off,scopes,step (default off)", &modes},
+               &layouts, "LIST"},
+              {"--scales", "Some of strong,weak (default strong)", &scales, "LIST"},
+              {"--modes", "Graph modes: some of off,scopes,step (default off)", &modes, "LIST"},
               {"--samples", "Timed steps of a point (default 20)", &curve.options.samples},
               {"--time-limit", "Stop so many seconds after the start, with exit code 75",
                &curve.options.time_limit_s},
-              {"--ceilings", "Predict by this result set of stowage_ceilings", &rates.ceilings},
-              {"--links", "Predict by these of stowage_bench_comm: A.h5,B.h5", &rates.links},
-              {"--ops", "Predict by these of stowage_train --time-ops: A.h5,B.h5", &rates.ops},
+              {"--ceilings", "Predict by this result set of stowage_ceilings", &rates.ceilings,
+               "FILE"},
+              {"--links", "Predict by these of stowage_bench_comm: A.h5,B.h5", &rates.links,
+               "LIST"},
+              {"--ops", "Predict by these of stowage_train --time-ops: A.h5,B.h5", &rates.ops,
+               "LIST"},
               {"--predict", "Predict the points of the set of --from anew, and measure nothing",
                &predict},
               {"--foretell", "", &predict},  // the earlier name of --predict
               {"--resume", "Take the points that run.output holds from it", &curve.resume}},
-         .without = {"--json", "--dry-run", "--quiet"}});
+         .without = {"--dry-run", "--quiet"}});
     run::require_same_command(world, curve.command);
     if (!curve.command.print_and_exit.empty()) {
       if (world.rank() == 0) fmt::print("{}", curve.command.print_and_exit);

@@ -38,12 +38,11 @@ bool is_there(const fs::path& path) {
 fs::path new_folder(const fs::path& given) {
   fs::path path = given.lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
-  if (path.empty()) throw_usage("--output: names no folder");
-  if (is_there(path)) throw_usage("--output {}: is there already", path.string());
+  if (path.empty()) throw_usage("--out: names no folder");
+  if (is_there(path)) throw_usage("--out {}: is there already", path.string());
   if (is_there(part_of(path)))
-    throw_usage(
-        "--output {}: {} is there, of an export that was cut off or is under way; remove it",
-        path.string(), part_of(path).string());
+    throw_usage("--out {}: {} is there, of an export that was cut off or is under way; remove it",
+                path.string(), part_of(path).string());
   return path;
 }
 
@@ -52,7 +51,7 @@ FolderWriter::FolderWriter(const fs::path& path, std::vector<hf::Entry> entries,
     : path_(new_folder(path)), part_(part_of(path_)) {
   std::error_code error;
   if (!fs::create_directories(part_, error))
-    throw_usage("--output {}: cannot be made: {}", path_.string(), error.message());
+    throw_usage("--out {}: cannot be made: {}", path_.string(), error.message());
   owned_ = true;
   try {
     divide(std::move(entries), shard_bytes);

@@ -170,12 +170,12 @@ std::vector<results::TensorSource> counted(std::vector<results::TensorSource> so
 ImportOptions resolved(ImportOptions options) {
   if (!fs::path(options.folder).has_filename())  // "folder/"
     options.folder = fs::path(options.folder).parent_path().string();
-  if (options.output.empty()) throw_usage("--output: names no folder");
+  if (options.output.empty()) throw_usage("--out: names no folder");
   if (options.deck.empty()) throw_usage("--deck: names no file");
   // The deck is for runs in any folder: one that finds no checkpoint would start from nothing.
   std::error_code error;
   const fs::path output = fs::absolute(options.output, error);
-  if (error) throw_usage("--output {}: no working directory: {}", options.output, error.message());
+  if (error) throw_usage("--out {}: no working directory: {}", options.output, error.message());
   options.output = output.lexically_normal().string();
   return options;
 }
@@ -196,7 +196,7 @@ std::string import_folder(const ImportOptions& given) {
   const std::vector<std::string> copied = side_files(options.folder);
   results::CheckpointDirectory directory(options.output);
   if (!directory.steps().empty())
-    throw_usage("--output {}: holds checkpoints already", options.output);
+    throw_usage("--out {}: holds checkpoints already", options.output);
   const fs::path side = fs::path(options.output) / kSideFolder;
   Claim claim(directory, side);
   std::vector<SideFile> made = {{{"--deck", options.deck}, results::FileKind::deck, text, {}}};

@@ -43,13 +43,15 @@ void run_prepare(int argc, const char* const* argv) {
   app.add_option("inputs", options.inputs,
                  "JSON lines with \"text\", \"prompt\" and \"response\", or \"turns\"; -: standard "
                  "input")
+      ->type_name("FILE")
       ->required();
   app.add_option("--out", options.prefix,
                  "Writes PREFIX.bin, PREFIX.idx and, of pairs and turns, PREFIX.mask")
+      ->type_name("PREFIX")
       ->required();
-  app.add_option(
-      "--tokenizer", options.tokenizer,
-      "bytes: of strings, a token a byte (default); ids: the lines hold lists of tokens");
+  app.add_option("--tokenizer", options.tokenizer,
+                 "bytes: of strings, a token a byte (default); ids: the lines hold lists of tokens")
+      ->type_name("KIND");
   app.add_option("--vocab-size", options.vocab_size, "Tokens are below this (default 256)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));
   app.add_option("--append-token", options.append_token,
@@ -63,8 +65,11 @@ void run_check(int argc, const char* const* argv) {
   options.vocab_size = std::int64_t{1} << 31;
   std::string format = "auto";
   CLI::App app("Reads every token and mask byte of a data file", "stowage_data check");
-  app.add_option("file", options.path, "The data file, as data.path names it")->required();
-  app.add_option("--source", format, "Its format, as data.source names it (default auto)");
+  app.add_option("file", options.path, "The data file, as data.path names it")
+      ->type_name("FILE")
+      ->required();
+  app.add_option("--source", format, "Its format, as data.source names it (default auto)")
+      ->type_name("KIND");
   app.add_option("--vocab-size", options.vocab_size, "Tokens must be below this")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));
   app.add_option("--document-token", options.document_token, "As data.document_token");
@@ -107,7 +112,7 @@ void with_deck(int argc, const char* const* argv, const char* name, const char* 
 void run_stats(int argc, const char* const* argv) {
   std::string json;
   with_deck(argc, argv, "stats", "Shows how a deck's documents lie in sequences and microbatches.",
-            {{"--json", "Write the numbers here as well", &json}},
+            {{"--json", "Write the numbers here as well", &json, "FILE"}},
             [&](const inputs::CommandLine& command) {
               const DataStats stats = data_stats(command);
               if (!json.empty()) write(json, stats_json(stats));

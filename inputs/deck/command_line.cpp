@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <string_view>
 #include <type_traits>
 
@@ -25,7 +26,9 @@ void add(CLI::App& app, const ExtraOption& option) {
     if constexpr (std::is_same_v<Target, bool>) {
       return app.add_flag(option.name, *target, option.help);
     } else {
-      return app.add_option(option.name, *target, option.help);
+      const bool number = std::is_arithmetic_v<Target>;
+      return app.add_option(option.name, *target, option.help)
+          ->type_name(number ? "N" : option.value);
     }
   };
   CLI::Option* added = std::visit(add_to, option.target);
@@ -64,11 +67,27 @@ std::string given_options(const CLI::App& app) {
   return text.empty() ? "none" : text;
 }
 
+/// --help: what may be given in which order, then the options.
+class DeckFormatter : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App* /*app*/, std::string name) const override {
+    return fmt::format("Usage: {} [OPTIONS] [DECK.toml] [section.key=value ...]\n", name);
+  }
+  std::string make_positionals(const CLI::App* /*app*/) const override { return {}; }
+};
+
 /// The blank lines of groups that --help does not show are left out.
-std::string whole_help(const CLI::App& app) {
+std::string options_help(const CLI::App& app) {
   std::string options = app.help();
   options.erase(options.find_last_not_of('\n') + 1);
-  return options + "\n\n\n" + help_keys();
+  return options + "\n";
+}
+
+/// One name for one thing: of two, one would be passed over without a word.
+void require_one_output(const std::string& out, const std::vector<std::string>& overrides) {
+  for (const std::string& one : overrides)
+    if (!out.empty() && one.starts_with("run.output="))
+      throw_usage("command line: --out {} and {}: give one of them", out, one);
 }
 
 }  // namespace
@@ -98,19 +117,24 @@ CommandLine parse_command_line(int argc, const char* const* argv, const DriverIn
   CommandLine line;
   std::vector<std::string> words;
   std::string out, key;
-  bool help = false, version = false;
+  bool help = false, keys = false, version = false;
 
   CLI::App app(driver.summary, driver.name);
-  app.set_help_flag();  // ours also lists the keys, and never ends the process
-  app.add_option("words", words, "DECK.toml and overrides section.key=value")->expected(0, -1);
-  app.add_option("--deck", line.deck, "The deck; the same as naming it alone");
-  app.add_option("--from", line.from, "Run the deck stored in a result set again");
-  app.add_option("--out", out, "Path of the result set: the same as run.output=PATH");
-  app.add_option("--json", line.json, "Path of the JSON lines; default: beside the result set");
+  app.set_help_flag();  // ours never ends the process
+  app.formatter(std::make_shared<DeckFormatter>());
+  const auto text = [&](const char* name, std::string& to, const char* what, const char* value) {
+    app.add_option(name, to, what)->type_name(value);
+  };
+  app.add_option("words", words)->expected(0, -1);
+  text("--deck", line.deck, "The deck; the same as naming it alone", "FILE");
+  text("--from", line.from, "Run the deck stored in a result set again", "FILE");
+  text("--out", out, "The result set to write: the same as run.output=FILE", "FILE");
+  text("--json", line.json, driver.json_help.c_str(), "FILE");
   app.add_flag("--dry-run", line.dry_run, "Print what would run: parameters, memory, flops");
   app.add_flag("--print-config", line.print_config, "Print the resolved deck, itself a deck");
   app.add_flag("--quiet", line.quiet, "Print the verdict only");
-  app.add_option("--help-key", key, "Explain a key or a section of the deck");
+  app.add_flag("--help-keys", keys, "List the keys of a deck");
+  text("--help-key", key, "Explain a key or a section of the deck", "KEY");
   app.add_flag("-h,--help", help, "This text");
   app.add_flag("--version", version, "Print the version");
   for (const std::string& name : driver.without) app.remove_option(app.get_option(name));
@@ -121,13 +145,15 @@ CommandLine parse_command_line(int argc, const char* const* argv, const DriverIn
   } catch (const CLI::ParseError& error) {
     throw_usage("command line: {} (--help lists the options)", error.what());
   }
-  if (help) line.print_and_exit = whole_help(app);
+  if (help) line.print_and_exit = options_help(app);
+  if (keys) line.print_and_exit = help_keys();
   if (version) line.print_and_exit = fmt::format("{} {}\n", driver.name, driver.version);
   if (!key.empty()) line.print_and_exit = help_key(key);
   if (!line.print_and_exit.empty()) return line;
 
   line.options = given_options(app);
   take_words(line, words);
+  require_one_output(out, line.overrides);
   if (!out.empty()) line.overrides.push_back("run.output=" + to_toml(Value(out)));
   if (!line.deck.empty() && !line.from.empty()) {
     throw_usage("command line: deck '{}' and --from '{}': give one of them", line.deck, line.from);

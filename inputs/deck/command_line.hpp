@@ -8,13 +8,14 @@
 
 namespace stowage::inputs {
 
-/// An option that one driver has besides the common ones: "--ranks", its help, and where it goes.
-/// A bool is a flag; a vector takes the option several times. Without help it is not in --help: an
-/// earlier name of another option.
+/// An option that one driver has besides the common ones: "--ranks", its help, where it goes, and
+/// what --help calls a text: FILE, LIST. A bool is a flag; a vector takes the option several times.
+/// Without help it is not in --help: an earlier name of another option.
 struct ExtraOption {
   std::string name;
   std::string help;
   std::variant<bool*, std::int64_t*, double*, std::string*, std::vector<std::string>*> target;
+  std::string value = "WORD";
 };
 
 /// Who asks: the words of --help and --version.
@@ -24,6 +25,7 @@ struct DriverInfo {
   std::string version;  ///< what --version prints
   std::vector<ExtraOption> options = {};
   bool needs_deck = true;  ///< a missing deck is a usage error
+  std::string json_help = "Write metrics and verdict as JSON lines, too";
   /// Common options that would change nothing here: "--quiet". They are unknown to this driver.
   std::vector<std::string> without = {};
 };
@@ -43,7 +45,8 @@ struct CommandLine {
   /// the deck, of which the content counts, nor what only the first rank prints and writes.
   std::string options = "none";
 
-  /// Text of --help, --help-key or --version: if not empty, print it on rank 0 and exit with 0.
+  /// Text of --help, --help-keys, --help-key or --version: if not empty, print it on rank 0 and
+  /// exit with 0.
   std::string print_and_exit;
 
   /// "a run", "--help", "--dry-run" or "--print-config": all ranks of a job are in one.

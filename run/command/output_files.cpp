@@ -44,6 +44,15 @@ std::filesystem::path benchmark_path(const inputs::Deck& deck, std::string_view 
                        : given;
 }
 
+std::vector<results::NamedPath> benchmark_outputs(const inputs::Deck& deck,
+                                                  const inputs::CommandLine& command,
+                                                  std::string_view kind) {
+  std::vector<results::NamedPath> files = {
+      {std::string(inputs::key(&inputs::RunConfig::output)), benchmark_path(deck, kind)}};
+  if (!command.json.empty()) files.push_back({"--json", command.json});
+  return files;
+}
+
 std::vector<results::NamedPath> deck_files(const inputs::Deck& deck,
                                            const inputs::CommandLine& command) {
   std::vector<results::NamedPath> files;

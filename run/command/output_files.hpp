@@ -27,6 +27,11 @@ ResultPaths result_paths(const inputs::Deck& deck, const inputs::CommandLine& co
 /// Where a benchmark's result set goes: run.output, or <run.name>.<kind>.h5.
 std::filesystem::path benchmark_path(const inputs::Deck& deck, std::string_view kind);
 
+/// What a benchmark writes: its result set, and its JSON lines if --json names them.
+std::vector<results::NamedPath> benchmark_outputs(const inputs::Deck& deck,
+                                                  const inputs::CommandLine& command,
+                                                  std::string_view kind);
+
 /// The deck and its includes, and the result set of --from.
 std::vector<results::NamedPath> deck_files(const inputs::Deck& deck,
                                            const inputs::CommandLine& command);

@@ -17,7 +17,9 @@ int measure_main(int argc, char** argv, const std::string& name, const std::stri
   return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
     bool help = false, version = false;
     CLI::App app(summary, name);
-    app.add_option("--out", options.output, "Path of the result set (HDF5)");
+    app.add_option("--out", options.output, "The result set to write (HDF5)")->type_name("FILE");
+    app.add_option("--json", options.json, "Write metrics and verdict as JSON lines, too")
+        ->type_name("FILE");
     app.add_option("--device", options.device, "Index of the GPU")->check(CLI::NonNegativeNumber);
     app.add_option("--samples", options.samples,
                    fmt::format("Times taken of each case (default {})", options.samples))

@@ -15,6 +15,7 @@ namespace stowage::run {
 /// The options that drivers without a deck share.
 struct MeasureOptions {
   std::string output;       ///< the result set; empty: none is written
+  std::string json;         ///< JSON lines; empty: none are written
   std::int64_t device = 0;  ///< index of the GPU
   std::int64_t samples = 50;
   std::int64_t seed = 1;  ///< of the random operands

@@ -53,8 +53,13 @@ Record::Record(const std::string& driver, const MeasureOptions& options, const G
       .software = results::software(software),
       .files = {}};
   uuid_ = header.run.uuid;
+  header.json = options.json;
+  driver_ = driver;
   path_ = options.output;
-  if (!options.output.empty()) set_ = std::make_unique<results::ResultSet>(options.output, header);
+  if (!options.output.empty())
+    set_ = std::make_unique<results::ResultSet>(options.output, header);
+  else if (!options.json.empty())
+    json_ = results::JsonLog(options.json);
   fmt::print("{}{}", results::header_text("stowage_" + driver, header.run, header.ranks, software),
              results::ranks_text(header.ranks));
   std::fflush(stdout);
@@ -86,6 +91,7 @@ void Record::print_metrics() const { fmt::print("{}", results::metrics_text(metr
 
 execution::Exit Record::finish(const results::Verdict& verdict, const std::string& headline_tag) {
   if (set_) set_->finish(verdict);
+  json_.write_outcome({driver_, uuid_, path_}, metrics_, verdict);
   const auto headline = std::find_if(metrics_.begin(), metrics_.end(),
                                      [&](const auto& m) { return m.tag == headline_tag; });
   STOWAGE_ASSERT(headline != metrics_.end(), "no metric {}", headline_tag);

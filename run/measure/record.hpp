@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "results/json_log.hpp"
 #include "results/result_set.hpp"
 #include "run/measure/command.hpp"
 #include "run/measure/gpu.hpp"
@@ -36,8 +37,9 @@ class Record {
 
  private:
   std::unique_ptr<results::ResultSet> set_;
+  results::JsonLog json_;  ///< without a set, which has its own
   std::vector<results::Metric> metrics_;
-  std::string uuid_;
+  std::string driver_, uuid_;
   std::filesystem::path path_;
 };
 

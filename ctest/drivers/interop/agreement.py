@@ -120,7 +120,7 @@ def compare(family, programs, folder):
     outputs = published.read_safetensors(folder / "reference" / "outputs.safetensors")
     tolerance = TOLERANCE[outputs["logits"].dtype.name]
     keys = write_tokens(programs, outputs["tokens"])
-    programs.run("convert", "import", folder / "model", "--output", "weights", "--deck", "it.toml")
+    programs.run("convert", "import", folder / "model", "--out", "weights", "--deck", "it.toml")
     errors = {}
     gradients = published.read_safetensors(folder / "reference" / "gradient.safetensors")
     # Once from the checkpoint, once from the folder itself.

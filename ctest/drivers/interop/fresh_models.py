@@ -51,7 +51,7 @@ def run(python, *arguments):
 
 def check_export(programs, python, model):
     """What we give back is what transformers loads, weight by weight."""
-    programs.run("convert", "export", "weights", "--output", "given_back", "--shard-size", "8KiB")
+    programs.run("convert", "export", "weights", "--out", "given_back", "--shard-size", "8KiB")
     one, other = published.read_folder(model), published.read_folder("given_back")
     assert one.keys() == other.keys()
     assert all(one[name].tobytes() == other[name].tobytes() for name in one)

@@ -3,8 +3,8 @@
 
 Usage: make_folder.py DECK FOLDER [--shard-bytes N]. DECK is one of inputs/nemotron-*.toml without
 experts; needs numpy alone. Then, side by side:
-  /usr/bin/time -v stowage_convert import FOLDER --output CHECKPOINTS --deck IT.toml
-  /usr/bin/time -v stowage_convert export CHECKPOINTS --output OTHER
+  /usr/bin/time -v stowage_convert import FOLDER --out CHECKPOINTS --deck IT.toml
+  /usr/bin/time -v stowage_convert export CHECKPOINTS --out OTHER
   /usr/bin/time -v python3 -c "READER" FOLDER   (a script that reads every tensor with safetensors)
 """
 import argparse
