@@ -11,6 +11,7 @@
 #include "execution/error.hpp"
 #include "forecast/layouts/layouts.hpp"
 #include "forecast/layouts/longest.hpp"
+#include "forecast/layouts/training_cost.hpp"
 #include "forecast/measured/measured_rates.hpp"
 #include "forecast/plan/memory_fit.hpp"
 #include "forecast/plan/options.hpp"
@@ -18,6 +19,7 @@
 #include "forecast/plan/rank_digest.hpp"
 #include "forecast/plan/read_deck.hpp"
 #include "parallel/run_main.hpp"
+#include "results/line_file.hpp"
 #include "run/command/output_files.hpp"
 #include "version/version.hpp"
 
@@ -45,7 +47,8 @@ int main(int argc, char** argv) {
   return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
     drivers::PlanOptions options;
     bool longest = false, timeline = false, digest = false, digest_ops = false;
-    std::string stage, trace;
+    bool fewest = false, quick = false;
+    std::string stage, trace, tokens;
     forecast::MeasuredRates rates;
     constexpr std::int64_t kNotGiven = std::numeric_limits<std::int64_t>::min();
     std::int64_t ranks = kNotGiven, best = kNotGiven;
@@ -61,7 +64,11 @@ int main(int argc, char** argv) {
                      {"--trace", "Write the timeline as a Chrome trace to this file", &trace,
                       "FILE"},
                      {"--ranks", "Find the best layouts of so many ranks", &ranks},
-                     {"--best", "How many of them are shown (5)", &best},
+                     {"--fewest", "Find the fewest ranks on which a layout fits", &fewest},
+                     {"--best", "How many layouts are shown (5)", &best},
+                     {"--quick", "Find layouts in seconds, by few and small plans", &quick},
+                     {"--tokens", "What so many take: days, GPU-hours, kWh; 300e9, 300B or 1T",
+                      &tokens, "N"},
                      {"--longest", "Find the longest sequence that fits, by policy", &longest},
                      {"--machine",
                       "Memory and rates of h200 or another of inputs/machines/, or from this file",
@@ -76,26 +83,37 @@ int main(int argc, char** argv) {
                      {"--columns", "Width of the picture", &options.columns},
                      {"--digest", "Digests of programs and plans, to compare builds", &digest},
                      {"--digest-ops", "The same with every op and part of a plan", &digest_ops}},
-         .without = {"--out", "--json", "--dry-run", "--quiet"}});
+         .json_help = "Write the figures as a line of JSON, too",
+         .without = {"--out", "--dry-run", "--quiet"}});
     if (world.rank() != 0) return execution::Exit::valid;
     if (!command.print_and_exit.empty()) {
       fmt::print("{}", command.print_and_exit);
       return execution::Exit::valid;
     }
-    if (best != kNotGiven && ranks == kNotGiven)
-      execution::throw_usage("--best {} shows layouts: give --ranks", best);
-    if (ranks != kNotGiven && (timeline || longest || !stage.empty()))
-      execution::throw_usage("--ranks {}: not with --timeline, --longest or --stage", ranks);
+    if (ranks != kNotGiven && fewest)
+      execution::throw_usage("--ranks {}: not with --fewest, which finds it", ranks);
+    const bool layouts = ranks != kNotGiven || fewest;
+    const std::string search = fewest ? "--fewest" : fmt::format("--ranks {}", ranks);
+    if (best != kNotGiven && !layouts)
+      execution::throw_usage("--best {} shows layouts: give --ranks or --fewest", best);
+    if (quick && !layouts)
+      execution::throw_usage("--quick: is for a search of layouts: give --ranks or --fewest");
+    if (layouts && (timeline || longest || !stage.empty()))
+      execution::throw_usage("{}: not with --timeline, --longest or --stage", search);
+    if ((!tokens.empty() || !command.json.empty()) && (timeline || longest || digest || digest_ops))
+      execution::throw_usage("{}: not with --timeline, --longest or --digest",
+                             tokens.empty() ? "--json" : "--tokens");
     if (longest && (timeline || !stage.empty()))
       execution::throw_usage("--longest: not with --timeline or --stage");
-    if (options.tensors && (longest || timeline || ranks != kNotGiven))
+    if (options.tensors && (longest || timeline || layouts))
       execution::throw_usage("--tensors: not with --ranks, --longest or --timeline");
-    if ((digest || digest_ops) && (longest || timeline || options.tensors || ranks != kNotGiven))
+    if ((digest || digest_ops) && (longest || timeline || options.tensors || layouts))
       execution::throw_usage("--digest: not with --ranks, --longest, --timeline or --tensors");
     if (!trace.empty() && !timeline)
       execution::throw_usage("--trace {}: is of a timeline: give --timeline", trace);
     if (options.columns < 1 || options.columns > 1000)
       execution::throw_usage("--columns {}: must be between 1 and 1000", options.columns);
+    if (!tokens.empty()) options.tokens = forecast::parse_tokens(tokens);
     if (!stage.empty()) {
       const drivers::StageOf one = drivers::parse_stage(stage);
       command.overrides.push_back(
@@ -109,8 +127,20 @@ int main(int argc, char** argv) {
     }
     std::vector<results::NamedPath> read = run::deck_files(deck, command);
     for (results::NamedPath& file : rates.files()) read.push_back(std::move(file));
-    if (ranks != kNotGiven) {
-      fmt::print("{}", forecast::layouts_text(deck, ranks, best == kNotGiven ? 5 : best));
+    if (!command.json.empty()) results::require_apart({{{"--json", command.json}}}, read);
+    const auto write_json = [&](const std::string& line) {
+      if (!command.json.empty())
+        results::LineFile(command.json, results::FileKind::json_lines, false).write(line);
+    };
+    if (layouts) {
+      forecast::LayoutQuestion question;
+      question.quick = quick;
+      question.tokens = options.tokens;
+      if (!fewest) question.ranks = ranks;
+      if (best != kNotGiven) question.most = best;
+      const forecast::LayoutAnswer answer = forecast::find_layouts(deck, question);
+      write_json(answer.json);
+      fmt::print("{}", answer.text);
     } else if (timeline) {
       draw_timeline(deck, trace, read, static_cast<int>(options.columns));
     } else if (digest || digest_ops) {
@@ -119,6 +149,7 @@ int main(int argc, char** argv) {
       fmt::print("{}", forecast::longest_text(deck));
     } else {
       const drivers::PlanReport report = drivers::plan_report(deck, options);
+      write_json(report.json);
       fmt::print("{}", report.text);
       if (!report.fits) return execution::Exit::invalid;
     }

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "drivers/plan/picture.hpp"
 #include "execution/verifier.hpp"
+#include "forecast/layouts/training_cost.hpp"
 #include "forecast/plan/delayed_text.hpp"
 #include "forecast/plan/exposure.hpp"
 #include "forecast/plan/memory_fit.hpp"
@@ -201,6 +203,26 @@ std::string exchanges_text(const forecast::TrainerPlan& plan, bool timed) {
              plan.expected().expert_exchange, forecast::ExpertForecast::Exchange::slots, timed);
 }
 
+/// Figures of a plan. @param step_s 0: no time is predicted
+std::string json_line(const inputs::Deck& deck, const forecast::TrainerPlan& run,
+                      std::size_t device_bytes, bool fits, const forecast::ModelSize& model,
+                      const forecast::TrainingCost* cost) {
+  nlohmann::ordered_json json = {{"event", "plan"},
+                                 {"time", results::utc_now()},
+                                 {"deck", inputs::read(deck, &inputs::RunConfig::name)},
+                                 {"machine", inputs::read(deck, &forecast::MachineConfig::name)},
+                                 {"ranks", run.options().sharing.ranks.shape.ranks()}};
+  model.add_to(json);
+  json["device_bytes"] = device_bytes;
+  json["host_bytes"] = run.host_bytes();
+  json["fits"] = fits;
+  if (cost != nullptr) {
+    json["step_s"] = run.step_s(shown(run));
+    cost->add_to(json);
+  }
+  return json.dump();
+}
+
 bool has_fused_mixer(const layers::ModelConfig& model) {
   return model.mamba.form == layers::ModelConfig::Mamba::Form::fused &&
          layers::kinds::mamba.in(model.pattern);
@@ -246,13 +268,14 @@ PlanReport plan_report(const inputs::Deck& deck, const PlanOptions& options) {
   const offload::Prediction prediction =
       offload::predict(program, plan, run.options().planner.rates);
   const bool timed = forecast::knows_rates(deck);
+  const forecast::ModelSize model = forecast::model_size(deck);
   std::string text = title(deck, run, options.stage);
-  text += data.text();
+  text += data.text() + model.text();
   const forecast::CheckpointMemory saving = planned_checkpoints(deck, run);
   text += memory_table(run, saving);
-  forecast::MemoryFit fit = forecast::memory_fit(
-      deck, run.layout().bytes() + run.transient_bytes() + saving.device_bytes(),
-      run.layout().bytes());
+  const std::size_t device_bytes =
+      run.layout().bytes() + run.transient_bytes() + saving.device_bytes();
+  forecast::MemoryFit fit = forecast::memory_fit(deck, device_bytes, run.layout().bytes());
   text += fit.text;
   if (const auto& pipeline = run.expected().pipeline; pipeline && pipeline->delayed)
     text += fmt::format("# zero bubble: {}\n", delayed_text(*pipeline->delayed, options.stage));
@@ -262,11 +285,20 @@ PlanReport plan_report(const inputs::Deck& deck, const PlanOptions& options) {
                       has_fused_mixer(run.options().model), timed);
   if (options.tensors) text += tensors_text(program, choice);
   text += graphs_text(plan);
-  text += timed
-              ? time_text(run, prediction, inputs::read(deck, &forecast::MachineConfig::name))
-              : "# no time is predicted: the deck has no rates of a machine (--machine NAME names "
-                "one);\n# what is moved or computed again is chosen by the rates of one H200\n";
-  return {text + exchanges_text(run, timed) + programs_text(run, timed), fit.fits};
+  std::optional<forecast::TrainingCost> cost;
+  if (timed) {
+    const int ranks = run.options().sharing.ranks.shape.ranks();
+    cost = forecast::training_cost(deck, model, ranks, run.step_s(shown(run)), options.tokens);
+    text += time_text(run, prediction, inputs::read(deck, &forecast::MachineConfig::name));
+    text += fmt::format("# {} rank{}: {}\n{}", ranks, ranks == 1 ? "" : "s", cost->speed_text(),
+                        cost->tokens_text());
+  } else {
+    text +=
+        "# no time is predicted: the deck has no rates of a machine (--machine NAME names "
+        "one);\n# what is moved or computed again is chosen by the rates of one H200\n";
+  }
+  return {text + exchanges_text(run, timed) + programs_text(run, timed),
+          json_line(deck, run, device_bytes, fit.fits, model, cost ? &*cost : nullptr), fit.fits};
 }
 
 }  // namespace stowage::drivers

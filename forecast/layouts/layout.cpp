@@ -53,12 +53,34 @@ PassTimes slowest(layers::PipelineShape shape, const std::vector<PassTimes>& sta
   return most;
 }
 
+/// Its kinds of layers, each twice: what a layer of a kind takes is the same in any place but the
+/// first.
+std::string each_kind_twice(const std::string& pattern) {
+  std::string kinds;
+  for (const char letter : pattern)
+    if (kinds.find(letter) == std::string::npos) kinds += letter;
+  return kinds + kinds;
+}
+
+/// What the layers of a pattern take, if those of another with all of its kinds take that.
+std::vector<PassTimes> layers_of(const std::string& pattern, const std::string& timed,
+                                 const std::vector<PassTimes>& times) {
+  if (pattern == timed) return times;
+  std::vector<PassTimes> all;
+  for (const char letter : pattern) all.push_back(times[timed.rfind(letter)]);
+  return all;
+}
+
 }  // namespace
+
+bool shares_states(const CandidateLayout& layout) {
+  return size_of(layout.shape, parallel::Group::dense_gradients) > 1;
+}
 
 TrainerOptions layout_options(const inputs::Deck& deck, const PlannedData& data,
                               const CandidateLayout& layout, int rank) {
   TrainerOptions options = rank_options(deck, data, layout.shape, rank, layout.microbatches);
-  options.sharing.zero = size_of(layout.shape, parallel::Group::dense_gradients) > 1;
+  options.sharing.zero = shares_states(layout);
   options.sharing.schedule = layout.virtual_stages > 1 ? layers::PipelineSchedule::interleaved
                                                        : layers::PipelineSchedule::automatic;
   options.model.virtual_stages = layout.virtual_stages;
@@ -78,14 +100,43 @@ const LayoutEstimator::Cut& LayoutEstimator::cut(const CandidateLayout& layout) 
   try {
     TrainerOptions options = rank_options(deck_, data_, ranks.shape, 0, 1);
     std::erase(options.model.pattern, '|');
+    const std::string pattern = options.model.pattern;
+    if (each_kind_) options.model.pattern = each_kind_twice(pattern);
     options.step.capacity = options.capacities.back();
     cut.parts = forecast::predict_parts(options.model, options.precision, options.step, ranks,
                                         options.planner.rates);
+    for (PartTimes* times : {&cut.parts.times, &cut.parts.compute, &cut.parts.exchange})
+      times->layers = layers_of(pattern, options.model.pattern, times->layers);
   } catch (const execution::Error& error) {
     if (error.exit() != execution::Exit::usage) throw;
     cut.refused = error.what();
   }
   return cut;
+}
+
+/// By part of the model, whose parameters are the same in any stage.
+const LayoutEstimator::PartElements& LayoutEstimator::part_elements(const CandidateLayout& layout) {
+  const parallel::GridShape shape = without(layout.shape, {Axis::pipeline, Axis::data});
+  const auto [found, added] =
+      parts_.try_emplace({shape[Axis::tensor], shape[Axis::context], shape[Axis::expert]});
+  PartElements& parts = found->second;
+  if (!added) return parts;
+  layers::ModelConfig config = model_config(deck_);
+  std::erase(config.pattern, '|');
+  config.virtual_stages = 1;
+  const layers::Model model(config, {inputs::read(deck_, &inputs::TrainConfig::dtype)}, 1,
+                            parallel::planned_ranks(shape, 0));
+  parts.layers.resize(config.pattern.size());
+  parts.tied = config.tied_embeddings;
+  for (const layers::Parameter& parameter : model.parameters()) {
+    constexpr std::string_view kLayers = "layers.";
+    Elements& part = parameter.name.starts_with(kLayers)
+                         ? parts.layers[std::stoul(parameter.name.substr(kLayers.size()))]
+                     : parameter.name == "embedding.weight" ? parts.embedding
+                                                            : parts.head;
+    part[parameter.group] += static_cast<double>(parameter.elements());
+  }
+  return parts;
 }
 
 const LayoutEstimator::Elements& LayoutEstimator::elements(const CandidateLayout& layout,
@@ -96,21 +147,25 @@ const LayoutEstimator::Elements& LayoutEstimator::elements(const CandidateLayout
                              shape[Axis::pipeline], layout.virtual_stages});
   Elements& most = found->second;
   if (!added) return most;
-  layers::ModelConfig config = model_config(deck_);
-  config.pattern = pattern;
-  config.virtual_stages = layout.virtual_stages;
+  const PartElements& parts = part_elements(layout);
+  const layers::PipelineShape stages = layout.pipeline();
+  const std::vector<layers::Stage> divided = layers::divide(pattern, stages.stages());
   double largest = 0;
-  for (int rank = 0; rank < shape[Axis::pipeline]; ++rank) {
-    parallel::PerAxis place;
-    place[Axis::pipeline] = rank;
-    const layers::Model model(config, {inputs::read(deck_, &inputs::TrainConfig::dtype)}, 1,
-                              parallel::planned_ranks(shape, parallel::rank_at(shape, place)));
+  for (int rank = 0; rank < stages.ranks; ++rank) {
     Elements of_rank;
     double all = 0;
-    for (const layers::Parameter& parameter : model.parameters()) {
-      of_rank[parameter.group] += static_cast<double>(parameter.elements());
-      all += static_cast<double>(parameter.elements());
+    const auto add = [&](const Elements& part) {
+      for (const auto& [group, count] : part) of_rank[group] += count, all += count;
+    };
+    bool embedding = false;
+    for (int chunk = 0; chunk < stages.virtual_stages; ++chunk) {
+      const layers::Stage& stage = divided[static_cast<std::size_t>(stages.stage(rank, chunk))];
+      for (int layer = stage.begin; layer < stage.end; ++layer)
+        add(parts.layers[static_cast<std::size_t>(layer)]);
+      embedding |= stage.embedding || (stage.head && parts.tied);
+      if (stage.head) add(parts.head);
     }
+    if (embedding) add(parts.embedding);
     if (all > largest) largest = all, most = std::move(of_rank);
   }
   return most;

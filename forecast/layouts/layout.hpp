@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "forecast/pipeline/balance.hpp"
 #include "forecast/plan/planned_rank.hpp"
@@ -42,8 +43,9 @@ struct Estimate {
 class LayoutEstimator {
  public:
   /// @param deck with the machine's rates; what it says of axes is not looked at
-  /// @param data of the deck's run
-  LayoutEstimator(const inputs::Deck& deck, const PlannedData& data) : deck_(deck), data_(data) {}
+  /// @param data of the deck's run  @param each_kind layers are timed by kind, not one by one
+  LayoutEstimator(const inputs::Deck& deck, const PlannedData& data, bool each_kind)
+      : deck_(deck), data_(data), each_kind_(each_kind) {}
 
   Estimate estimate(const CandidateLayout& layout);
 
@@ -55,17 +57,28 @@ class LayoutEstimator {
   };
   /// Elements of one rank by reduction group, on the rank of the pipeline that has the most.
   using Elements = std::map<std::string, double>;
+  struct PartElements {
+    Elements embedding, head;
+    std::vector<Elements> layers;
+    bool tied = false;  ///< the head's stage has the embedding, too
+  };
 
   const Cut& cut(const CandidateLayout& layout);
+  const PartElements& part_elements(const CandidateLayout& layout);
   const Elements& elements(const CandidateLayout& layout, const std::string& pattern);
   void add_state(Estimate& estimate, const CandidateLayout& layout, const Elements& elements,
                  const layers::PassTimes& times, const layers::PassTimes& exchange) const;
 
   const inputs::Deck& deck_;
   const PlannedData& data_;
-  std::map<std::array<int, 3>, Cut> cuts_;           ///< by tensor, context, expert
-  std::map<std::array<int, 5>, Elements> elements_;  ///< and pipeline and virtual stages
+  bool each_kind_;
+  std::map<std::array<int, 3>, Cut> cuts_;            ///< by tensor, context, expert
+  std::map<std::array<int, 3>, PartElements> parts_;  ///< the same
+  std::map<std::array<int, 5>, Elements> elements_;   ///< and pipeline and virtual stages
 };
+
+/// Whether masters and states are cut: if there are ranks that have the same parameters.
+bool shares_states(const CandidateLayout& layout);
 
 /// The options of a rank of a layout; of one stage a rank with the quicker schedule.
 /// @param rank of the pipeline

@@ -13,6 +13,20 @@ std::vector<Row<MachineConfig>> rows<MachineConfig>() {
                                                 .unit = "B",
                                                 .range = between(0, kMostBytes),
                                                 .help = "Memory of one device. 0: not known."}),
+      row(&MachineConfig::peak_flops_per_s,
+          {.key = "machine.peak_flops_per_s",
+           .unit = "FLOP/s",
+           .range = at_least(0),
+           .help =
+               "Peak of one device for dense bf16 products by its data sheet, which a predicted "
+               "MFU is of. 0: not known."}),
+      row(&MachineConfig::power_w,
+          {.key = "machine.power_w",
+           .unit = "W",
+           .range = at_least(0),
+           .help =
+               "What one device draws while it trains, at most its limit: for predicted energy. "
+               "0: not known."}),
       row(&MachineConfig::matmul_flops_per_s,
           {.key = "machine.matmul_flops_per_s",
            .unit = "FLOP/s",

@@ -12,6 +12,7 @@ namespace stowage::forecast {
 struct MachineConfig {
   std::string name;
   std::int64_t device_memory_bytes = 0;
+  double peak_flops_per_s = 0, power_w = 0;  ///< of a device: the data sheet's
   double matmul_flops_per_s = 0, device_copy_bytes_per_s = 0;
   std::vector<std::string> op_efficiency;  ///< "mamba/scan 0.5"
   double d2h_bytes_per_s = 0, h2d_bytes_per_s = 0, duplex_bytes_per_s = 0;
