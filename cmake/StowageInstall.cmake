@@ -25,6 +25,9 @@ function(stowage_install_package)
     "${PROJECT_SOURCE_DIR}/cmake/StowageKokkos.cmake"
     "${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake" "${PROJECT_SOURCE_DIR}/cmake/FindcuDNN.cmake"
     DESTINATION "${destination}" COMPONENT development)
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/scripts/accept" "${PROJECT_SOURCE_DIR}/scripts/slurm"
+    COMPONENT programs DESTINATION share/stowage USE_SOURCE_PERMISSIONS
+    PATTERN __pycache__ EXCLUDE)
   install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/CITATION.cff"
     DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT programs OPTIONAL)
 endfunction()

@@ -38,11 +38,24 @@ endif()
 
 if(NOT STOWAGE_KOKKOS_ORIGIN AND STOWAGE_KOKKOS MATCHES "^(AUTO|FETCH)$" 
    AND PROJECT_NAME STREQUAL "stowage")
+  set(STOWAGE_KOKKOS_URL https://github.com/kokkos/kokkos.git)
+  # Asked before it is fetched: behind a firewall git would end the configuration with its own words.
+  if(NOT FETCHCONTENT_SOURCE_DIR_KOKKOS)
+    execute_process(COMMAND git ls-remote --exit-code "${STOWAGE_KOKKOS_URL}" 4.6.01
+      OUTPUT_QUIET ERROR_VARIABLE unreachable RESULT_VARIABLE failed TIMEOUT 60)
+    if(failed)
+      string(STRIP "${unreachable}" unreachable)
+      message(FATAL_ERROR
+        "No Kokkos (3.4 <= version < 6) was found, and ${STOWAGE_KOKKOS_URL} is not reached "
+        "(${unreachable}). Set Kokkos_ROOT to the prefix of an installed one, or "
+        "FETCHCONTENT_SOURCE_DIR_KOKKOS to its sources.")
+    endif()
+  endif()
   include(FetchContent)
   set(Kokkos_ENABLE_SERIAL ON CACHE BOOL "")
   set(Kokkos_ENABLE_OPENMP ON CACHE BOOL "")
   FetchContent_Declare(Kokkos
-    GIT_REPOSITORY https://github.com/kokkos/kokkos.git GIT_TAG 4.6.01 GIT_SHALLOW ON SYSTEM)
+    GIT_REPOSITORY "${STOWAGE_KOKKOS_URL}" GIT_TAG 4.6.01 GIT_SHALLOW ON SYSTEM)
   FetchContent_MakeAvailable(Kokkos)
   set(STOWAGE_KOKKOS_ORIGIN "fetched release")
   set(Kokkos_VERSION 4.6.1)

@@ -8,6 +8,9 @@
 
 #include "execution/host_loops.hpp"
 
+// Another library has none: its own switch (MKL_NUM_THREADS=1) is the user's.
+extern "C" void openblas_set_num_threads(int threads) __attribute__((weak));
+
 namespace stowage::kernels {
 
 using execution::Accumulation;
@@ -28,7 +31,8 @@ constexpr CBLAS_TRANSPOSE flag(Transpose transpose) {
 // The library would start threads of its own in each call, and sum in an order that depends on
 // their number; here the caller's loops are the only threads.
 void use_one_blas_thread() {
-  static const bool once = (openblas_set_num_threads(1), true);
+  static const bool once =
+      openblas_set_num_threads != nullptr && (openblas_set_num_threads(1), true);
   static_cast<void>(once);
 }
 

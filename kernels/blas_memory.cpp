@@ -8,8 +8,9 @@
 
 #include "execution/error.hpp"
 
-// OpenBLAS's own, in no header of it. A build of it may hide them.
+// OpenBLAS's own. The last two are in no header of it, and a build of it may hide them.
 extern "C" {
+int openblas_get_num_threads() __attribute__((weak));
 void* blas_memory_alloc(int place) __attribute__((weak));
 void blas_memory_free(void* buffer) __attribute__((weak));
 }
@@ -36,6 +37,7 @@ int room_for_buffers(int most) {
 }  // namespace
 
 void take_blas_memory(int threads) {
+  if (openblas_get_num_threads == nullptr) return;  // another library keeps its own account
   // The library's own threads, started as it was loaded, may still want theirs.
   const int wanted = threads + openblas_get_num_threads();
   if (const int room = room_for_buffers(wanted); room < wanted)

@@ -25,12 +25,12 @@ ensure_packages build run
 say "Building the trainer (build/$preset)"
 configure "$preset" OFF
 build "$preset" stowage_train
-ensure_text
+ensure_any_text
 
 say "Training on $ranks ranks"
 mkdir -p "$output"
 mpi_ranks "$ranks" "build/$preset/bin/stowage_train" inputs/quickstart.toml \
-  run.output="$output/quickstart.h5" "$@"
+  run.output="$output/quickstart.h5" "${TEXT_KEYS[@]}" "$@"
 
 say "Plotting"
 /usr/bin/python3 results/tools/plot.py "$output/quickstart.h5" >/dev/null

@@ -8,9 +8,18 @@ function(step)
 endfunction()
 
 step(${CMAKE_COMMAND} --install "${BUILD}" --prefix "${prefix}")
-if(NOT EXISTS "${prefix}/share/stowage/machines/h200.toml")
-  message(FATAL_ERROR "stowage_plan --machine h200 finds no machine beside installed programs")
-endif()
+# A folder without the source: decks, machines and batch scripts are those of the prefix.
+file(MAKE_DIRECTORY "${SCRATCH}/elsewhere")
+step(${CMAKE_COMMAND} -E chdir "${SCRATCH}/elsewhere"
+  "${prefix}/bin/stowage_plan" quickstart --machine h200 data.source=synthetic data.path=)
+foreach(file IN ITEMS inputs/quickstart.toml inputs/machines/h200.toml inputs/lengths/packed_65536.toml
+                      slurm/job.sh slurm/one_gpu.sbatch)
+  if(NOT EXISTS "${prefix}/share/stowage/${file}")
+    message(FATAL_ERROR "share/stowage/${file} is not installed")
+  endif()
+endforeach()
+step(${CMAKE_COMMAND} -E env --unset=STOWAGE_BIN --unset=STOWAGE_SOURCE bash -c
+  "source '${prefix}/share/stowage/slurm/job.sh' && test -x \"$STOWAGE_BIN/stowage_train\"")
 step(${CMAKE_COMMAND} -S "${SOURCE}" -B "${consumer}" -G "${GENERATOR}"
   "-DCMAKE_PREFIX_PATH=${prefix}" "-DCMAKE_CXX_COMPILER=${CXX}" "-DSANITIZE=${SANITIZE}"
   -DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF)

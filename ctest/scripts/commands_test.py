@@ -241,6 +241,23 @@ class Lib(Tree):
         self.assertEqual(self.calls, [])
 
 
+    def test_without_the_package_the_pages_are_the_text(self):
+        (self.root / "docs").mkdir()
+        (self.root / "docs/page.md").write_text("All of it.\n")
+        (self.root / "build").mkdir(exist_ok=True)
+        (self.root / "build/not.md").write_text("Not this.\n")
+        for _ in range(2):
+            said = self.function("have() { return 1; }; ensure_any_text; "
+                                 'printf "%s\\n" "${TEXT_KEYS[@]}"')
+            self.assertIn(f"data.path={self.root}/data/tree.txt\n", said)
+            self.assertIn("\nPage 1\n\n", text := (self.root / "data/tree.txt").read_text())
+            self.assertTrue("All of it." in text and "Not this." not in text, text)
+        self.assertFalse((self.root / "data/kjv.txt").exists())
+        said = self.function('ensure_any_text; echo "${#TEXT_KEYS[@]} keys"')  # with the package
+        self.assertIn("0 keys", said)
+        self.assertEqual((self.root / "data/kjv.txt").read_text(), "Genesis\n")
+
+
 class Kokkos(Tree):
     VERSION = "".join(f"set (Kokkos_VERSION_{part})\n"
                       for part in ("MAJOR 3", "MINOR 04", "PATCH 1"))

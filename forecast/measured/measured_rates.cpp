@@ -13,6 +13,7 @@
 #include "forecast/measured/measured_shape.hpp"
 #include "forecast/plan/read_deck.hpp"
 #include "forecast/rates/machine_links.hpp"
+#include "inputs/deck/shipped.hpp"
 #include "inputs/deck/words.hpp"
 #include "offload/rates.hpp"
 #include "results/h5.hpp"
@@ -41,14 +42,6 @@ constexpr Rate kRates[] = {{"gemm_bf16", &MachineFacts::matmul_flops_per_s, true
 /// kind, and the times of large products vary with the board's power.
 const std::vector<const char*> kArithmetic = {"attention", "products"};
 const std::vector<const char*> kMemory = {"copy_kernel"};
-
-/// Where the machines lie: beside an installed program, or else in the source of this build.
-fs::path machines_folder() {
-  std::error_code none;
-  const fs::path program = fs::read_symlink("/proc/self/exe", none);
-  const fs::path installed = program.parent_path().parent_path() / "share/stowage/machines";
-  return fs::is_directory(installed, none) ? installed : fs::path(STOWAGE_MACHINES);
-}
 
 /// Factor on the time of the first of `victims` beside copies in a direction; 0: not measured.
 double measured_slowdown(const results::h5::File& file, const char* direction,
@@ -147,18 +140,7 @@ double add_links_of(const results::h5::File& file, const std::string& path,
 }  // namespace
 
 std::string machine_file(const std::string& name_or_path) {
-  if (name_or_path.find_first_of("./") != std::string::npos) return name_or_path;
-  const fs::path folder = machines_folder();
-  std::vector<std::string> names;
-  std::error_code none;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, none))
-    if (entry.path().extension() == ".toml") names.push_back(entry.path().stem().string());
-  std::ranges::sort(names);
-  if (std::ranges::find(names, name_or_path) == names.end())
-    execution::throw_usage(
-        "--machine {}: no machine of that name; allowed: {}, or a path with / or .", name_or_path,
-        names.empty() ? "none is installed" : fmt::format("{}", fmt::join(names, ", ")));
-  return folder / (name_or_path + ".toml");
+  return inputs::shipped_file("--machine", "machines", name_or_path);
 }
 
 inputs::Deck::Settings machine_file_settings(const std::string& path) {

@@ -12,6 +12,7 @@
 
 #include "execution/error.hpp"
 #include "inputs/deck/help.hpp"
+#include "inputs/deck/shipped.hpp"
 #include "inputs/deck/value.hpp"
 
 namespace stowage::inputs {
@@ -158,6 +159,7 @@ CommandLine parse_command_line(int argc, const char* const* argv, const DriverIn
   if (!line.deck.empty() && !line.from.empty()) {
     throw_usage("command line: deck '{}' and --from '{}': give one of them", line.deck, line.from);
   }
+  if (!line.deck.empty()) line.deck = shipped_file("deck", "", line.deck);
   if (driver.needs_deck && line.deck.empty() && line.from.empty()) {
     throw_usage("command line: no deck: {} DECK.toml [section.key=value ...]", driver.name);
   }

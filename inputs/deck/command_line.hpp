@@ -33,7 +33,7 @@ struct DriverInfo {
 /// The command line that all drivers share:
 ///   DRIVER [DECK.toml] [section.key=value ...] [--from FILE.h5] [--dry-run] [--print-config] …
 struct CommandLine {
-  std::string deck;                    ///< path of the deck file, or empty
+  std::string deck;                    ///< path of the deck file, a shipped one's too, or empty
   std::string from;                    ///< result set whose deck is run again, or empty
   std::vector<std::string> overrides;  ///< "section.key=value", in order; --out is one of them
   std::string json;                    ///< JSON lines go here; empty: beside the result
