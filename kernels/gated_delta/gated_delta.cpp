@@ -1,0 +1,203 @@
+#include "kernels/gated_delta/gated_delta.hpp"
+
+#include "kernels/cost.hpp"
+#include "kernels/gated_delta/gated_delta_launch.hpp"
+#include "kernels/gated_delta/segment.hpp"
+#include "kernels/gated_delta/segment_step.hpp"
+#include "kernels/launch.hpp"
+
+namespace stowage::kernels {
+
+using execution::Accumulation;
+using execution::Cost;
+using execution::Dtype;
+using execution::Queue;
+using execution::View;
+using gated_delta::Arrays;
+
+namespace {
+
+static_assert(kGatedDeltaChunk == gated_delta::kC);
+
+template <class S>
+Arrays<S, Accumulation<S>> sizes(const GatedDeltaShape& shape, std::int64_t tokens) {
+  Arrays<S, Accumulation<S>> p;
+  p.tokens = static_cast<int>(tokens);
+  p.key_heads = static_cast<int>(shape.key_heads);
+  p.value_heads = static_cast<int>(shape.value_heads);
+  p.key_dim = static_cast<int>(shape.key_dim);
+  p.value_dim = static_cast<int>(shape.value_dim);
+  return p;
+}
+
+template <class S, class Op>
+Arrays<S, Accumulation<S>> arrays_of(const Op& op, const GatedDeltaInputs<Pointers<S>>& in,
+                                     void* workspace, bool whole = false) {
+  Arrays<S, Accumulation<S>> p = sizes<S>(op.shape, op.tokens);
+  p.qkv = in.qkv.data;
+  p.qkv_stride = in.qkv.stride;
+  p.ba = in.ba.data;
+  p.ba_stride = in.ba.stride;
+  p.a_log = in.a_log;
+  p.dt_bias = in.dt_bias;
+  p.seq_idx = in.seq_idx;
+  p.initial_state = in.initial_state;
+  p.place(workspace, whole);
+  return p;
+}
+
+std::size_t bytes_of(const GatedDeltaShape& shape, std::int64_t tokens, Dtype storage, bool whole) {
+  std::size_t bytes = 0;
+  execution::with_storage_type(
+      storage, [&]<class S>() { bytes = sizes<S>(shape, tokens).place(nullptr, whole); });
+  return bytes;
+}
+
+/// Flops for each token and value head of `products` with a state, and of `pairs` with the tokens
+/// of a chunk, which are causal halves.
+double flops_of(const GatedDeltaShape& shape, std::int64_t tokens, double products, double pairs) {
+  const double state = static_cast<double>(shape.key_dim * shape.value_dim);
+  const double dims = static_cast<double>(shape.key_dim + shape.value_dim);
+  return static_cast<double>(tokens * shape.value_heads) *
+         (2 * products * state + pairs * kGatedDeltaChunk * dims);
+}
+
+double input_bytes(const GatedDeltaShape& shape, std::int64_t tokens, Dtype storage) {
+  return bytes(tokens * (shape.channels() + 2 * shape.value_heads) + 2 * shape.value_heads,
+               storage) +
+         bytes(tokens, Dtype::int32);
+}
+
+}  // namespace
+
+std::string GatedDeltaShape::fault() const {
+  if (key_heads <= 0 || value_heads % key_heads != 0)
+    return "value_heads is not a multiple of key_heads";
+  return key_dim > 0 && value_dim > 0 ? "" : "a head has no width";
+}
+
+std::size_t GatedDeltaForward::workspace_bytes() const {
+  return bytes_of(shape, tokens, storage, false);
+}
+std::size_t GatedDeltaBackward::workspace_bytes() const {
+  return bytes_of(shape, tokens, storage, true);
+}
+template <bool kAdjoint>
+std::size_t GatedDeltaSegment<kAdjoint>::workspace_bytes() const {
+  return bytes_of(shape, tokens, storage, false);
+}
+template <bool kAdjoint>
+std::size_t GatedDeltaEnter<kAdjoint>::workspace_bytes() const {
+  return static_cast<std::size_t>(shape.values() * shape.key_dim) *
+         execution::size_bytes(execution::accumulation(storage));
+}
+
+// What reads, corrects and writes the state; the two products of keys and that of scores with U.
+Cost GatedDeltaForward::cost() const {
+  return {flops_of(shape, tokens, 3, 2),
+          input_bytes(shape, tokens, storage) + bytes(tokens * shape.values(), storage)};
+}
+
+// The same without outputs, then two products for each of the forward's.
+Cost GatedDeltaBackward::cost() const {
+  return {flops_of(shape, tokens, 8, 5),
+          2 * input_bytes(shape, tokens, storage) + bytes(tokens * shape.values(), storage) +
+              bytes(2 * shape.value_heads, execution::accumulation(storage))};
+}
+
+// The state and its N rows of matrices.
+template <bool kAdjoint>
+Cost GatedDeltaSegment<kAdjoint>::cost() const {
+  GatedDeltaShape taller = shape;
+  taller.value_dim += shape.key_dim;
+  return {flops_of(taller, tokens, 2, 1),
+          input_bytes(shape, tokens, storage) +
+              bytes(elements(shape), execution::accumulation(storage))};
+}
+
+template <bool kAdjoint>
+Cost GatedDeltaEnter<kAdjoint>::cost() const {
+  const std::int64_t elements = GatedDeltaSegment<kAdjoint>::elements(shape);
+  return {product_flops(segments * shape.values(), shape.key_dim, shape.key_dim),
+          bytes(segments * elements, execution::accumulation(storage))};
+}
+
+template <bool kAdjoint>
+std::string GatedDeltaEnter<kAdjoint>::fault() const {
+  if (segments <= 0 || tokens % segments != 0) return "the tokens do not divide into segments";
+  return segment >= 0 && segment < segments ? shape.fault() : "there is no such segment";
+}
+
+template <class S>
+int GatedDeltaForward::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  auto p = arrays_of<S>(*this, o.inputs, o.workspace);
+  p.y = o.y;
+  p.final_state = o.final_state;
+  return gated_delta::launch_forward(p, stream);
+}
+
+template <class S>
+int GatedDeltaBackward::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  auto p = arrays_of<S>(*this, o.inputs, o.workspace, true);
+  p.dy = o.dy;
+  p.dqkv = o.gradients.dqkv.data;
+  p.dqkv_stride = o.gradients.dqkv.stride;
+  p.dba = o.gradients.dba.data;
+  p.dba_stride = o.gradients.dba.stride;
+  p.da_log = o.gradients.da_log;
+  p.ddt_bias = o.gradients.ddt_bias;
+  p.accumulate = accumulate;
+  p.dfinal_state = o.dfinal_state;
+  p.dinitial_state = o.dinitial_state;
+  return gated_delta::launch_backward(p, stream);
+}
+
+template <bool kAdjoint>
+template <class S>
+int GatedDeltaSegment<kAdjoint>::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  auto p = arrays_of<S>(*this, o.inputs, o.workspace);
+  p.dy = o.dy;
+  (kAdjoint ? p.dinitial_state : p.final_state) = o.to;
+  p.transition = o.to + shape.values() * shape.key_dim;
+  return gated_delta::launch_segment(p, stream);
+}
+
+template <bool kAdjoint>
+void GatedDeltaSegment<kAdjoint>::run(Queue& queue, const Operands<View>& views) const {
+  kernels::run(queue, *this, views);
+}
+
+// The steps write the state and the workspace in turn, the last one the state.
+template <bool kAdjoint>
+void GatedDeltaEnter<kAdjoint>::run(Queue& queue, const Operands<View>& views) const {
+  check(*this, views);
+  const std::int64_t steps = kAdjoint ? segments - 1 - segment : segment;
+  const std::int64_t elements = shape.values() * shape.key_dim;
+  execution::with_storage_type(storage, [&]<class S>() {
+    using A = Accumulation<S>;
+    const auto o = addresses<S>(*this, views);
+    gated_delta::SegmentStep<A, kAdjoint> step{.seq_idx = o.seq_idx,
+                                               .after = o.state,
+                                               .value_dim = shape.value_dim,
+                                               .key_dim = shape.key_dim,
+                                               .elements = elements};
+    if (steps == 0) execution::parallel_for(queue, elements, step);
+    for (std::int64_t i = 0; i < steps; ++i) {
+      const std::int64_t from = kAdjoint ? segments - 1 - i : i;
+      step.left = o.all + from * GatedDeltaSegment<kAdjoint>::elements(shape);
+      step.border = tokens / segments * (kAdjoint ? from : from + 1);
+      step.after = (steps - 1 - i) % 2 == 0 ? o.state : o.workspace;
+      execution::parallel_for(queue, elements, step);
+      step.before = step.after;
+    }
+  });
+}
+
+STOWAGE_OPERATOR_RUN(GatedDeltaForward)
+STOWAGE_OPERATOR_RUN(GatedDeltaBackward)
+template struct GatedDeltaSegment<false>;
+template struct GatedDeltaSegment<true>;
+template struct GatedDeltaEnter<false>;
+template struct GatedDeltaEnter<true>;
+
+}  // namespace stowage::kernels
