@@ -3,9 +3,11 @@
 
 #include <cmath>
 #include <map>
+#include <tuple>
 
 #include "ctest/kernels/gated_delta_case.hpp"
 #include "ctest/kernels/operator_check.hpp"
+#include "kernels/gated_delta/gated_head_norm.hpp"
 
 namespace stowage::kernels::test {
 namespace {
@@ -88,6 +90,26 @@ TEST(gated_delta_gpu, what_enters_a_segment) {
   };
   check.operator()<false>();
   check.operator()<true>();
+}
+
+TEST(gated_delta_gpu, gated_norm_of_heads) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const Dtype storage : {Dtype::fp32, Dtype::bf16})
+    for (const auto& [tokens, heads, head_dim] :
+         {std::tuple{1, 1, 1}, {300, 3, 20}, {1000, 4, 128}}) {
+      const double terms = static_cast<double>(tokens) * heads;
+      const auto bound = [&, rows = terms](std::string_view name) {
+        return tolerance(name == "dw" ? Dtype::fp32 : storage, rows, 64);
+      };
+      check_on_gpu(
+          GatedHeadNormForward{tokens, heads, head_dim, storage, 1e-5},
+          make_arrays(GatedHeadNormForward{tokens, heads, head_dim, storage, 1e-5}, random), bound);
+      for (const bool accumulate : {false, true}) {
+        const GatedHeadNormBackward op{tokens, heads, head_dim, storage, 1e-5, accumulate};
+        check_on_gpu(op, make_arrays(op, random), bound);
+      }
+    }
 }
 
 TEST(gated_delta_gpu, no_tokens) {

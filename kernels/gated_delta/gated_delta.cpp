@@ -112,12 +112,12 @@ Cost GatedDeltaSegment<kAdjoint>::cost() const {
   taller.value_dim += shape.key_dim;
   return {flops_of(taller, tokens, 2, 1),
           input_bytes(shape, tokens, storage) +
-              bytes(elements(shape), execution::accumulation(storage))};
+              bytes(gated_delta_segment_elements(shape), execution::accumulation(storage))};
 }
 
 template <bool kAdjoint>
 Cost GatedDeltaEnter<kAdjoint>::cost() const {
-  const std::int64_t elements = GatedDeltaSegment<kAdjoint>::elements(shape);
+  const std::int64_t elements = gated_delta_segment_elements(shape);
   return {product_flops(segments * shape.values(), shape.key_dim, shape.key_dim),
           bytes(segments * elements, execution::accumulation(storage))};
 }
@@ -184,7 +184,7 @@ void GatedDeltaEnter<kAdjoint>::run(Queue& queue, const Operands<View>& views) c
     if (steps == 0) execution::parallel_for(queue, elements, step);
     for (std::int64_t i = 0; i < steps; ++i) {
       const std::int64_t from = kAdjoint ? segments - 1 - i : i;
-      step.left = o.all + from * GatedDeltaSegment<kAdjoint>::elements(shape);
+      step.left = o.all + from * gated_delta_segment_elements(shape);
       step.border = tokens / segments * (kAdjoint ? from : from + 1);
       step.after = (steps - 1 - i) % 2 == 0 ? o.state : o.workspace;
       execution::parallel_for(queue, elements, step);

@@ -8,6 +8,11 @@
 /// GatedDeltaForward and GatedDeltaBackward do the rest, by the states at their ends.
 namespace stowage::kernels {
 
+/// Elements of what a segment tells the others.
+inline std::int64_t gated_delta_segment_elements(const GatedDeltaShape& shape) {
+  return (shape.values() + shape.value_heads * shape.key_dim) * shape.key_dim;
+}
+
 /// to = (Hv, P, N) the state after the last token if it was zero before the first, then (Hv, N, N)
 /// what the state before is multiplied with: the product of alpha (I - beta k k^T), 0 if a document
 /// begins behind the first token.
@@ -26,7 +31,7 @@ struct GatedDeltaSegment {
   struct Operands {
     GatedDeltaInputs<T> inputs;  ///< without an initial state
     In<T> dy;                    ///< of the adjoint alone
-    SumsOut<T> to;               ///< elements(shape)
+    SumsOut<T> to;               ///< gated_delta_segment_elements
     SumsOut<T> workspace;
   };
   void each(auto&& f, auto&... o) const {
@@ -34,11 +39,8 @@ struct GatedDeltaSegment {
     GatedDeltaForward::each_input(shape, tokens, storage, f, o.inputs...);
     f(in("initial_state", sums, {}).when(false), o.inputs.initial_state...);
     f(in("dy", storage, {tokens, shape.values()}).when(kAdjoint), o.dy...);
-    f(out("to", sums, {elements(shape)}), o.to...);
+    f(out("to", sums, {gated_delta_segment_elements(shape)}), o.to...);
     f(workspace(workspace_bytes()), o.workspace...);
-  }
-  static std::int64_t elements(const GatedDeltaShape& shape) {
-    return (shape.values() + shape.value_heads * shape.key_dim) * shape.key_dim;
   }
   std::size_t workspace_bytes() const;
   std::string fault() const { return shape.fault(); }
@@ -69,7 +71,7 @@ struct GatedDeltaEnter {
   };
   void each(auto&& f, auto&... o) const {
     const execution::Dtype sums = execution::accumulation(storage);
-    f(in("all", sums, {segments * GatedDeltaSegment<kAdjoint>::elements(shape)}), o.all...);
+    f(in("all", sums, {segments * gated_delta_segment_elements(shape)}), o.all...);
     f(in("seq_idx", execution::Dtype::int32, {tokens}), o.seq_idx...);
     f(out("state", sums, shape.states()), o.state...);
     f(workspace(workspace_bytes()), o.workspace...);
@@ -89,6 +91,9 @@ struct GatedDeltaScan {
   using Segment = GatedDeltaSegment<kAdjoint>;
   template <bool kAdjoint>
   using Enter = GatedDeltaEnter<kAdjoint>;
+  static std::int64_t segment_elements(const Shape& shape) {
+    return gated_delta_segment_elements(shape);
+  }
 };
 
 }  // namespace stowage::kernels
