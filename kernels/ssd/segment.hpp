@@ -78,4 +78,16 @@ struct SsdEnter {
 using SsdEnterState = SsdEnter<false>;
 using SsdEnterAdjoint = SsdEnter<true>;
 
+/// The operators by which segments of a sequence hand on their states.
+struct SsdScan {
+  using Shape = SsdShape;
+  template <class T>
+  using Inputs = SsdInputs<T>;
+  template <bool kAdjoint>
+  using Segment = SsdSegment<kAdjoint>;
+  template <bool kAdjoint>
+  using Enter = SsdEnter<kAdjoint>;
+  static std::int64_t segment_elements(const Shape& shape) { return ssd_segment_elements(shape); }
+};
+
 }  // namespace stowage::kernels

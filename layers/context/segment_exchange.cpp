@@ -5,7 +5,6 @@
 #include "execution/error.hpp"
 #include "kernels/conv1d/conv1d.hpp"
 #include "kernels/conv1d/halo.hpp"
-#include "kernels/ssd/segment.hpp"
 #include "layers/recording/partition.hpp"
 
 namespace stowage::layers {
@@ -28,11 +27,12 @@ Op at_border(const Recorder& recorder, std::int64_t channels) {
 
 }  // namespace
 
-Tensor SegmentExchange::halo(Recorder& recorder, const ColumnsOf<Tensor>& x) const {
+template <class Scan>
+Tensor SegmentExchange<Scan>::halo(Recorder& recorder, const ColumnsOf<Tensor>& x) const {
   if (recorder.tokens() < kHalo)
     execution::throw_usage(
-        "parallel.context: each rank has {} tokens of a microbatch, a Mamba-2 layer needs {}",
-        recorder.tokens(), kHalo);
+        "parallel.context: each rank has {} tokens of a microbatch, a {} layer needs {}",
+        recorder.tokens(), layer_, kHalo);
   std::vector<parallel::Message> messages;
   if (!last()) {
     const Tensor rows = recorder.scratch("halo_rows", {kHalo, x.count});
@@ -50,8 +50,9 @@ Tensor SegmentExchange::halo(Recorder& recorder, const ColumnsOf<Tensor>& x) con
   return halo;
 }
 
-void SegmentExchange::halo_gradient(Recorder& recorder, Tensor dhalo,
-                                    const ColumnsOf<Tensor>& dx) const {
+template <class Scan>
+void SegmentExchange<Scan>::halo_gradient(Recorder& recorder, Tensor dhalo,
+                                          const ColumnsOf<Tensor>& dx) const {
   std::vector<parallel::Message> messages;
   if (!first()) messages.push_back({group_->rank() - 1, true, {dhalo, {}}});
   Tensor rows;
@@ -66,35 +67,53 @@ void SegmentExchange::halo_gradient(Recorder& recorder, Tensor dhalo,
                    {.gradient = rows, .seq_idx = recorder.batch().sequence_seq_idx, .dx = dx});
 }
 
-Tensor SegmentExchange::gather(Recorder& recorder, const char* name, Tensor own) const {
+template <class Scan>
+Tensor SegmentExchange<Scan>::gather(Recorder& recorder, const char* name, Tensor own) const {
   return SharedRows(group_).gather(recorder, name, own);
 }
 
+template <class Scan>
 template <bool kAdjoint>
-Tensor SegmentExchange::own_segment(Recorder& recorder, const char* name,
-                                    const kernels::SsdInputs<Tensor>& inputs, Tensor dy) const {
+Tensor SegmentExchange<Scan>::own_segment(Recorder& recorder, const char* name,
+                                          const Inputs& inputs, Tensor dy) const {
+  using Segment = typename Scan::template Segment<kAdjoint>;
+  const Segment segment{
+      .shape = shape_, .tokens = recorder.tokens(), .storage = recorder.storage()};
   const Tensor own =
-      recorder.scratch(name, recorder.accumulation(), {kernels::ssd_segment_elements(shape_)});
-  recorder.compute(name,
-                   kernels::SsdSegment<kAdjoint>{
-                       .shape = shape_, .tokens = recorder.tokens(), .storage = recorder.storage()},
-                   {.inputs = inputs, .dy = dy, .to = own});
+      recorder.scratch(name, recorder.accumulation(), {Scan::segment_elements(shape_)});
+  typename Segment::template Operands<Tensor> operands;
+  operands.inputs = inputs;
+  operands.dy = dy;
+  operands.to = own;
+  if constexpr (requires { operands.workspace; })
+    operands.workspace =
+        recorder.workspace(std::string(name) + "_workspace", segment.workspace_bytes());
+  recorder.compute(name, segment, operands);
   return own;
 }
 
+template <class Scan>
 template <bool kAdjoint>
-void SegmentExchange::enter(Recorder& recorder, const char* name, Tensor all, Tensor state) const {
-  recorder.compute(name,
-                   kernels::SsdEnter<kAdjoint>{.shape = shape_,
-                                               .tokens = recorder.batch().sequence_tokens,
-                                               .segments = group_->size(),
-                                               .segment = group_->rank(),
-                                               .storage = recorder.storage()},
-                   {.all = all, .seq_idx = recorder.batch().sequence_seq_idx, .state = state});
+void SegmentExchange<Scan>::enter(Recorder& recorder, const char* name, Tensor all,
+                                  Tensor state) const {
+  using Enter = typename Scan::template Enter<kAdjoint>;
+  const Enter enter{.shape = shape_,
+                    .tokens = recorder.batch().sequence_tokens,
+                    .segments = group_->size(),
+                    .segment = group_->rank(),
+                    .storage = recorder.storage()};
+  typename Enter::template Operands<Tensor> operands;
+  operands.all = all;
+  operands.seq_idx = recorder.batch().sequence_seq_idx;
+  operands.state = state;
+  if constexpr (requires { operands.workspace; })
+    operands.workspace =
+        recorder.workspace(std::string(name) + "_workspace", enter.workspace_bytes());
+  recorder.compute(name, enter, operands);
 }
 
-Tensor SegmentExchange::entering_state(Recorder& recorder,
-                                       const kernels::SsdInputs<Tensor>& inputs) const {
+template <class Scan>
+Tensor SegmentExchange<Scan>::entering_state(Recorder& recorder, const Inputs& inputs) const {
   const Tensor own = own_segment<false>(recorder, "segment_state", inputs, {});
   const Tensor all = gather(recorder, "segment_states", own);
   const Tensor state =
@@ -103,13 +122,17 @@ Tensor SegmentExchange::entering_state(Recorder& recorder,
   return state;
 }
 
-Tensor SegmentExchange::entering_adjoint(Recorder& recorder, Tensor dy,
-                                         const kernels::SsdInputs<Tensor>& inputs) const {
+template <class Scan>
+Tensor SegmentExchange<Scan>::entering_adjoint(Recorder& recorder, Tensor dy,
+                                               const Inputs& inputs) const {
   const Tensor own = own_segment<true>(recorder, "segment_adjoint", inputs, dy);
   const Tensor all = gather(recorder, "segment_adjoints", own);
   const Tensor adjoint = recorder.scratch("dfinal_state", recorder.accumulation(), shape_.states());
   enter<true>(recorder, "enter_adjoint", all, adjoint);
   return adjoint;
 }
+
+template class SegmentExchange<kernels::SsdScan>;
+template class SegmentExchange<kernels::GatedDeltaScan>;
 
 }  // namespace stowage::layers

@@ -2,20 +2,29 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
-#include "kernels/ssd/ssd.hpp"
+#include "kernels/gated_delta/segment.hpp"
+#include "kernels/ssd/segment.hpp"
 #include "layers/recording/recorder.hpp"
 #include "parallel/groups/ranks.hpp"
 
 namespace stowage::layers {
 
-/// What ranks that share sequences exchange for a Mamba-2 mixer: each has a segment of as many
-/// tokens, computes what its own tokens leave behind, and takes what enters its segment from the
-/// others. A document that ends inside cuts the chain. One rank: no exchange.
+/// What ranks that share sequences exchange for a mixer with a convolution and a scan: each has a
+/// segment of as many tokens, computes what its own tokens leave behind, and takes what enters its
+/// segment from the others. A document that ends inside cuts the chain. One rank: no exchange.
+/// @tparam Scan the operators of its segments: kernels::SsdScan, kernels::GatedDeltaScan
+template <class Scan>
 class SegmentExchange {
  public:
-  SegmentExchange(std::shared_ptr<const parallel::RankGroup> group, const kernels::SsdShape& shape)
-      : group_(std::move(group)), shape_(shape) {}
+  using Shape = typename Scan::Shape;
+  using Inputs = typename Scan::template Inputs<Tensor>;
+
+  /// @param layer in messages: "Mamba-2"
+  SegmentExchange(std::shared_ptr<const parallel::RankGroup> group, const Shape& shape,
+                  std::string_view layer)
+      : group_(std::move(group)), shape_(shape), layer_(layer) {}
 
   bool shared() const { return group_->size() > 1; }
 
@@ -27,10 +36,9 @@ class SegmentExchange {
   void halo_gradient(Recorder& recorder, Tensor dhalo, const kernels::ColumnsOf<Tensor>& dx) const;
 
   /// (H, P, N) state before this rank's tokens, kept for backward.
-  Tensor entering_state(Recorder& recorder, const kernels::SsdInputs<Tensor>& inputs) const;
+  Tensor entering_state(Recorder& recorder, const Inputs& inputs) const;
   /// (H, P, N) gradient of the state after them. @param dy (tokens, H P) of the scan's output
-  Tensor entering_adjoint(Recorder& recorder, Tensor dy,
-                          const kernels::SsdInputs<Tensor>& inputs) const;
+  Tensor entering_adjoint(Recorder& recorder, Tensor dy, const Inputs& inputs) const;
 
  private:
   bool first() const { return group_->rank() == 0; }
@@ -40,14 +48,14 @@ class SegmentExchange {
 
   /// What this rank's segment leaves: a state, or an adjoint from dy.
   template <bool kAdjoint>
-  Tensor own_segment(Recorder& recorder, const char* name, const kernels::SsdInputs<Tensor>& inputs,
-                     Tensor dy) const;
+  Tensor own_segment(Recorder& recorder, const char* name, const Inputs& inputs, Tensor dy) const;
   /// What enters this rank's segment, from what all leave.
   template <bool kAdjoint>
   void enter(Recorder& recorder, const char* name, Tensor all, Tensor state) const;
 
   std::shared_ptr<const parallel::RankGroup> group_;
-  kernels::SsdShape shape_;
+  Shape shape_;
+  std::string_view layer_;
 };
 
 }  // namespace stowage::layers

@@ -28,7 +28,7 @@ class Mamba final : public Mixer {
         rows_(place.ranks.shared_group(parallel::Group::tensor)),
         mamba_(part_of(place.config.mamba, place.ranks)),
         shape_(shape_of(mamba_)),
-        segments_(place.ranks.shared_group(parallel::Group::context), shape_),
+        segments_(place.ranks.shared_group(parallel::Group::context), shape_, "Mamba-2"),
         norm_(place.ranks.shared_group(parallel::Group::tensor),
               {place.prefix + ".mamba.norm.weight",
                {place.config.mamba.inner()},
@@ -320,7 +320,7 @@ class Mamba final : public Mixer {
   SharedRows rows_;
   Shape mamba_;
   kernels::SsdShape shape_;
-  SegmentExchange segments_;
+  SegmentExchange<kernels::SsdScan> segments_;
   GatedNorm norm_;
   Product in_proj_;
   Product out_proj_;
