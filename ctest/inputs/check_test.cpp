@@ -42,7 +42,8 @@ TEST(check, whether_a_layer_is_recurrent_is_declared_with_its_letter) {
   for (const LayerKind* kind : layer_kinds())
     EXPECT_EQ(recurrent_layers(std::string(1, kind->letter)), kind->recurrent ? kind->name : "");
   EXPECT_EQ(recurrent_layers("*-M|M"), "Mamba-2");
-  EXPECT_EQ(recurrent_layers("G"), "");  // not declared
+  EXPECT_EQ(recurrent_layers("*G-|"), "gated DeltaNet");
+  EXPECT_EQ(recurrent_layers("K"), "");  // not declared
 }
 
 TEST(check, side_by_side_microbatches_of_shared_sequences_have_no_recurrent_layer) {

@@ -84,6 +84,8 @@ forecast::TrainerOptions options_of(const std::string& pattern, Dtype dtype) {
   model.vocabulary = 16;
   model.attention.kv_heads = 4;
   model.mamba.groups = 4;
+  model.delta.key_heads = 2;
+  model.delta.value_heads = 4;
   model.mlp.ffn = 12;
   model.moe = {.experts = 8, .topk = 3, .ffn = 7, .shared_ffn = 8, .scaling = 1.5};
   model.moe.aux_coeff = 0.02;

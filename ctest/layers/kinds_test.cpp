@@ -23,7 +23,7 @@ inputs::Deck deck_of(const std::string& pattern, std::vector<std::string> overri
 }
 
 TEST(kinds, a_test_has_one_of_its_own) {
-  EXPECT_EQ(every_kind(), "M*-EA");
+  EXPECT_EQ(every_kind(), "M*-EGA");
   EXPECT_EQ(inputs::recurrent_layers("*A|M"), "Mamba-2 and moving average");
   EXPECT_EQ(inputs::recurrent_layers("*-E"), "");
 }

@@ -84,6 +84,7 @@ forecast::TrainerOptions tiny_options(const std::string& pattern, Dtype storage)
   model.init_std = 0.3;
   model.attention = {4, 2, 6, true, {100.0}};
   model.mamba = {.heads = 4, .head_dim = 5, .groups = 2, .state = 6, .chunk = 4};
+  model.delta = {.key_heads = 1, .value_heads = 2, .key_head_dim = 6, .value_head_dim = 5};
   model.mlp.ffn = 10;
   model.moe = {.experts = 5, .topk = 2, .ffn = 7, .shared_ffn = 6, .scaling = 1.5};
   options.precision.storage = storage;
@@ -99,6 +100,10 @@ void quantise(forecast::TrainerOptions& options) {
   model.width = 16;
   model.attention = {4, 4, 4, true, {100.0}};
   model.mamba = {.heads = 4, .head_dim = 8, .groups = 2, .state = 7, .chunk = 4};
+  model.delta = {.key_heads = 2, .value_heads = 4, .key_head_dim = 6, .value_head_dim = 4};
+  // A gated DeltaNet layer norms what a document's first token reads, k q times v: with a small
+  // epsilon what 8 bits round of k q near 0 turns its sign, and the whole gradient with it.
+  model.norm_epsilon = 0.1;
   model.mlp.ffn = 16;
   model.moe.shared_ffn = 16;
   options.step.tokens = options.step.sequence = 32;
@@ -112,6 +117,7 @@ void enlarge(forecast::TrainerOptions& options, int head_dim) {
   model.init_std = 0.05;
   model.attention = {4, 2, head_dim, true, {10000.0}};
   model.mamba = {.heads = 16, .head_dim = 64, .groups = 8, .state = 128, .chunk = 128};
+  model.delta = {.key_heads = 4, .value_heads = 8, .key_head_dim = 128, .value_head_dim = 128};
   model.mlp.ffn = 512;
   model.moe = {.experts = 8, .topk = 2, .ffn = 256, .shared_ffn = 256, .scaling = 1.5};
   options.step.tokens = options.step.sequence = 1024;

@@ -29,7 +29,7 @@ std::vector<double> weights(const std::vector<LoaderPart>& parts) {
 
 Loader::Loader(std::vector<LoaderPart> parts, LoaderOptions options)
     : parts_(std::move(parts)),
-      options_(std::move(options)),
+      options_(options),
       mixture_(weights(parts_)),
       filler_{.begin = parts_.front().range.begin, .tokens = 1},
       position_{.seed = options_.seed} {

@@ -84,7 +84,7 @@ class Loader {
   /// Throws a usage error if the batch does not divide, or the range is shorter than a sequence.
   /// The source must outlive the loader.
   Loader(const TokenSource& source, TokenRange range, LoaderOptions options)
-      : Loader({{&source, range}}, std::move(options)) {}
+      : Loader({{&source, range}}, options) {}
   /// The same of several sources, which `once` does not allow.
   Loader(std::vector<LoaderPart> parts, LoaderOptions options);
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "execution/parallel_for.hpp"
 
@@ -63,8 +63,8 @@ struct Arrays {
   A* dinitial_state = nullptr;
   // The workspace, by chunk and head.
   A* fields = nullptr;    ///< (kFields, 64)
-  A* inverse = nullptr;   ///< (64, 64) T
-  A* scores = nullptr;    ///< (64, 64) M
+  A* inverse = nullptr;   ///< (count, side()) rows of T
+  A* scores = nullptr;    ///< (count, side()) rows of M
   A* partials = nullptr;  ///< (2) of da_log, ddt_bias
   S* states = nullptr;    ///< (P, N) S before the chunk
   S* dstates = nullptr;   ///< (P, N) gradient of S behind the chunk
@@ -78,6 +78,12 @@ struct Arrays {
   STOWAGE_PORTABLE const A* field(int chunk, int head, Field which) const {
     return fields + (at(chunk, head) * kFields + which) * kC;
   }
+  /// The rows of T or of M of a chunk's tokens.
+  STOWAGE_PORTABLE std::int64_t tile(int chunk, int head) const {
+    return (static_cast<std::int64_t>(chunk) * kC * value_heads + head * count(chunk)) * side();
+  }
+  /// Columns of T and M that can be other than 0.
+  STOWAGE_PORTABLE int side() const { return tokens < kC ? padded(tokens) : kC; }
   STOWAGE_PORTABLE std::int64_t state(int chunk, int head) const {
     return at(chunk, head) * value_dim * key_dim;
   }
@@ -107,25 +113,23 @@ struct Arrays {
   /// Bytes of the workspace; sets what lies in it. @param whole with what the backward keeps
   std::size_t place(void* workspace, bool whole) {
     std::size_t bytes = 0;
-    const std::size_t each =
-        static_cast<std::size_t>(chunks()) * static_cast<std::size_t>(value_heads);
-    const auto take = [&](auto*& part, std::int64_t elements, bool there = true) {
-      if (!there) return;
+    const auto take = [&](auto*& part, std::int64_t elements) {
       using Element = std::remove_reference_t<decltype(*part)>;
       if (workspace != nullptr)
         part = reinterpret_cast<Element*>(static_cast<std::byte*>(workspace) + bytes);
-      const std::size_t size = each * static_cast<std::size_t>(elements) * sizeof(Element);
-      bytes += (size + 15) / 16 * 16;
+      bytes += (static_cast<std::size_t>(elements) * sizeof(Element) + 15) / 16 * 16;
     };
-    const std::int64_t of_state = static_cast<std::int64_t>(value_dim) * key_dim;
-    take(fields, std::int64_t{kFields} * kC);
-    take(inverse, std::int64_t{kC} * kC);
-    take(scores, std::int64_t{kC} * kC);
-    take(partials, 2, whole);
-    take(states, of_state, whole);
-    take(dstates, of_state, whole);
-    take(u, std::int64_t{kC} * value_dim, whole);
-    take(du, std::int64_t{kC} * value_dim, whole);
+    const std::int64_t all = at(chunks(), 0);  // chunks of all heads
+    const std::int64_t tiles = static_cast<std::int64_t>(tokens) * value_heads * side();
+    take(fields, all * kFields * kC);
+    take(inverse, tiles);
+    take(scores, tiles);
+    if (!whole) return bytes;
+    take(partials, 2 * all);
+    take(states, all * value_dim * key_dim);
+    take(dstates, all * value_dim * key_dim);
+    take(u, all * kC * value_dim);
+    take(du, all * kC * value_dim);
     return bytes;
   }
 };

@@ -70,7 +70,7 @@ STOWAGE_PORTABLE void invert(const Team& team, const A* l, A* x, A* scratch) {
 template <class Team, class S, class A>
 STOWAGE_PORTABLE void prepare(const Team& team, const Arrays<S, A>& p, int chunk, int head,
                               A* shared, double epsilon) {
-  const int wide = padded(p.key_dim), row = pitch(wide);
+  const int wide = padded(p.key_dim), row = pitch(wide), side = p.side();
   constexpr int kPitch = pitch(kC);
   Room<A> room{shared};
   A *q = room.tile(kC, wide), *k = room.tile(kC, wide);
@@ -128,12 +128,13 @@ STOWAGE_PORTABLE void prepare(const Team& team, const Arrays<S, A>& p, int chunk
     }
   });
   team.sync();
-  A* const scores = p.scores + p.at(chunk, head) * kC * kC;
-  team.each(kC * kC, [&](int at) { scores[at] = x[at / kC * kPitch + at % kC]; });
+  A* const scores = p.scores + p.tile(chunk, head);
+  team.each(p.count(chunk) * side, [&](int at) { scores[at] = x[at / side * kPitch + at % side]; });
   team.sync();
   invert(team, l, x, q);
-  A* const inverse = p.inverse + p.at(chunk, head) * kC * kC;
-  team.each(kC * kC, [&](int at) { inverse[at] = x[at / kC * kPitch + at % kC]; });
+  A* const inverse = p.inverse + p.tile(chunk, head);
+  team.each(p.count(chunk) * side,
+            [&](int at) { inverse[at] = x[at / side * kPitch + at % side]; });
 }
 
 /// S, Y and U of 16 columns of V of a head, chunk after chunk. The slices behind those of V are the
@@ -141,7 +142,7 @@ STOWAGE_PORTABLE void prepare(const Team& team, const Arrays<S, A>& p, int chunk
 template <class Team, class S, class A>
 STOWAGE_PORTABLE void scan(const Team& team, const Arrays<S, A>& p, int head, int slice,
                            A* shared) {
-  const int wide = padded(p.key_dim), row = pitch(wide);
+  const int wide = padded(p.key_dim), row = pitch(wide), side = p.side();
   constexpr int kPitch = pitch(kC), kNarrow = pitch(kSlice);
   Room<A> room{shared};
   A *q = room.tile(kC, wide), *k = room.tile(kC, wide), *s = room.tile(kSlice, wide);
@@ -171,9 +172,11 @@ STOWAGE_PORTABLE void scan(const Team& team, const Arrays<S, A>& p, int head, in
     const A* const enter = p.field(chunk, head, kEnter);
     const A* const leave = p.field(chunk, head, kLeave);
     load_keys(team, p, chunk, head, p.y != nullptr ? q : nullptr, k, true);
-    team.load(p.inverse + p.at(chunk, head) * kC * kC, kC, kC, kC, kC, kC, inverse, nullptr);
+    team.load(p.inverse + p.tile(chunk, head), side, p.count(chunk), side, kC, kC, inverse,
+              nullptr);
     if (p.y != nullptr)
-      team.load(p.scores + p.at(chunk, head) * kC * kC, kC, kC, kC, kC, kC, scores, nullptr);
+      team.load(p.scores + p.tile(chunk, head), side, p.count(chunk), side, kC, kC, scores,
+                nullptr);
     team.load(p.qkv + token * p.qkv_stride + 2 * p.keys() +
                   static_cast<std::int64_t>(head) * p.value_dim + (values ? first : 0),
               p.qkv_stride, values ? p.count(chunk) : 0, columns, kC, kSlice, r, nullptr);
@@ -234,7 +237,7 @@ STOWAGE_PORTABLE void scan(const Team& team, const Arrays<S, A>& p, int head, in
 template <class Team, class S, class A>
 STOWAGE_PORTABLE void adjoint(const Team& team, const Arrays<S, A>& p, int head, int slice,
                               A* shared) {
-  const int wide = padded(p.key_dim), row = pitch(wide);
+  const int wide = padded(p.key_dim), row = pitch(wide), side = p.side();
   constexpr int kPitch = pitch(kC), kNarrow = pitch(kSlice);
   Room<A> room{shared};
   A *q = room.tile(kC, wide), *k = room.tile(kC, wide), *ds = room.tile(kSlice, wide);
@@ -257,8 +260,9 @@ STOWAGE_PORTABLE void adjoint(const Team& team, const Arrays<S, A>& p, int head,
     const A* const enter = p.field(chunk, head, kEnter);
     const A* const leave = p.field(chunk, head, kLeave);
     load_keys(team, p, chunk, head, q, k, true);
-    team.load(p.inverse + p.at(chunk, head) * kC * kC, kC, kC, kC, kC, kC, inverse, nullptr);
-    team.load(p.scores + p.at(chunk, head) * kC * kC, kC, kC, kC, kC, kC, scores, nullptr);
+    team.load(p.inverse + p.tile(chunk, head), side, p.count(chunk), side, kC, kC, inverse,
+              nullptr);
+    team.load(p.scores + p.tile(chunk, head), side, p.count(chunk), side, kC, kC, scores, nullptr);
     const std::int64_t stride = static_cast<std::int64_t>(p.value_heads) * p.value_dim;
     team.load(p.dy + token * stride + static_cast<std::int64_t>(head) * p.value_dim + first, stride,
               p.count(chunk), columns, kC, kSlice, dy, nullptr);

@@ -5,7 +5,7 @@
 
 /// Every kind of layer, in the order of help and messages: `mamba` is the row kinds::mamba of
 /// mamba_kind.cpp, which programs that only read decks have too, and make_mamba() of mamba.cpp.
-#define STOWAGE_KINDS(Each) Each(mamba) Each(attention) Each(mlp) Each(moe)
+#define STOWAGE_KINDS(Each) Each(mamba) Each(attention) Each(mlp) Each(moe) Each(gated_delta)
 
 namespace stowage::layers {
 

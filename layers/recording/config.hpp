@@ -57,6 +57,21 @@ struct ModelConfig {
     std::int64_t projection() const { return inner() + conv_channels() + heads; }
   } mamba;
 
+  struct GatedDelta {
+    int key_heads = 0;         ///< Hk, of q and of k
+    int value_heads = 0;       ///< Hv
+    int key_head_dim = 128;    ///< N
+    int value_head_dim = 128;  ///< P
+    int conv_width = 4;        ///< W, 2 to 4
+
+    std::int64_t keys() const { return std::int64_t{key_heads} * key_head_dim; }
+    std::int64_t values() const { return std::int64_t{value_heads} * value_head_dim; }
+    std::int64_t conv_channels() const { return 2 * keys() + values(); }
+    std::int64_t projection() const {
+      return values() + conv_channels() + std::int64_t{2} * value_heads;
+    }
+  } delta;
+
   struct Mlp {
     std::int64_t ffn = 0;  ///< F
     kernels::Activation activation = kernels::Activation::squared_relu;

@@ -1,0 +1,292 @@
+#include "kernels/gated_delta/gated_delta.hpp"
+
+#include "kernels/conv1d/conv1d.hpp"
+#include "kernels/gated_delta/gated_head_norm.hpp"
+#include "layers/context/segment_exchange.hpp"
+#include "layers/mixers/layer.hpp"
+#include "layers/mixers/products.hpp"
+#include "layers/recording/partition.hpp"
+
+namespace stowage::layers {
+namespace {
+
+using kernels::ColumnsOf;
+
+/// The gated DeltaNet mixer (arXiv 2412.06464, section 3.3; details of Qwen3-Next).
+///
+/// in_proj gives rows [z | q k v | b | a]; the conv gives rows [q | k | v]. Both are read in place,
+/// by columns. Tensor ranks have heads of v, and the heads of q and k that these read.
+class GatedDelta final : public Mixer {
+ public:
+  explicit GatedDelta(const MixerPlace& place)
+      : width_(place.config.width),
+        epsilon_(place.config.norm_epsilon),
+        rows_(place.ranks.shared_group(parallel::Group::tensor)),
+        delta_(part_of(place.config.delta, place.tensor())),
+        shape_{.key_heads = delta_.key_heads,
+               .value_heads = delta_.value_heads,
+               .key_dim = delta_.key_head_dim,
+               .value_dim = delta_.value_head_dim},
+        segments_(place.ranks.shared_group(parallel::Group::context), shape_, "gated DeltaNet") {
+    const Shape& all = place.config.delta;
+    const Partition partition = place.tensor();
+    const int copies = partition.copies(all.key_heads, kKeyHeads);
+    const std::int64_t values = all.values(), heads = all.value_heads;
+    const Block keys(all.keys(), copies);
+    // q and k of a head are on every rank that has heads of v which read it.
+    const auto repeat = [&](std::int64_t first) {
+      return partition.repeat({first, first + 2 * delta_.keys()}, copies);
+    };
+    const auto parameter = [&](const char* name, std::vector<std::int64_t> shape, Init init,
+                               bool decay, std::vector<Cut> cuts, const Repeat& repeated = {}) {
+      return Parameter{place.prefix + ".delta." + name,
+                       std::move(shape),
+                       init,
+                       decay,
+                       "dense",
+                       std::move(cuts),
+                       repeated};
+    };
+    const std::vector<Cut> by_head = partition.cut(0, {heads});
+    in_proj_ = {parameter("in_proj.weight", {all.projection(), width_}, Init::normal, true,
+                          partition.cut(0, {values, keys, keys, values, heads, heads}),
+                          repeat(delta_.values())),
+                place.formats()};
+    out_proj_ = {parameter("out_proj.weight", {width_, values}, Init::residual_normal, true,
+                           partition.cut(1, {values})),
+                 place.formats()};
+    conv_weight_ =
+        parameter("conv1d.weight", {all.conv_channels(), all.conv_width}, Init::uniform_taps, false,
+                  partition.cut(0, {keys, keys, values}), repeat(0));
+    a_log_ = parameter("A_log", {heads}, Init::a_log, false, by_head);
+    dt_bias_ = parameter("dt_bias", {heads}, Init::dt_bias, false, by_head);
+    norm_ = parameter("norm.weight", {all.value_head_dim}, Init::ones, false, {});
+    norm_.group = partition.replicated();
+    parameters_ = {out_proj_.weight, norm_, a_log_, dt_bias_, conv_weight_, in_proj_.weight};
+  }
+
+  const std::vector<Parameter>& parameters() const override { return parameters_; }
+
+  Tensor forward(Recorder& recorder, Tensor mine) const override {
+    const std::int64_t n = recorder.tokens();
+    Saved& kept = recorder.kept<Saved>(*this);
+    kept.x = mine;
+    const AllRows x = rows_.gather_others(recorder, "x", mine);
+    kept.in_proj = recorder.saved("in_proj_out", {n, delta_.projection()}, "delta_conv");
+    for (const RowBlock& some : x.blocks)
+      in_proj_.forward(recorder, "in_proj" + some.suffix, x.of(some), {kept.in_proj, some.rows});
+    kept.qkv = recorder.saved("qkv", {n, delta_.conv_channels()}, "delta_rule");
+    convolve(recorder, kept);
+    kept.y = recorder.saved("rule_out", {n, delta_.values()}, "delta_rule");
+    rule(recorder, kept);
+    kept.gated = recorder.saved("gated", {n, delta_.values()}, "delta_out_proj");
+    recorder.compute(
+        "gated_norm",
+        kernels::GatedHeadNormForward{.tokens = n,
+                                      .heads = delta_.value_heads,
+                                      .head_dim = delta_.value_head_dim,
+                                      .storage = recorder.storage(),
+                                      .eps = epsilon_},
+        {.y = kept.y, .z = z(kept.in_proj), .w = recorder.parameter(norm_), .out = kept.gated});
+    return rows_.reduce_each(
+        recorder, "out", "delta", width_, [&](const SomeRows& out, const RowBlock& some) {
+          out_proj_.forward(recorder, "out_proj" + some.suffix, {kept.gated, some.rows}, out);
+        });
+  }
+
+  Tensor backward(Recorder& recorder, Tensor dy_mine) const override {
+    const std::int64_t n = recorder.tokens();
+    const Saved& kept = recorder.kept<Saved>(*this);
+    const AllRows dy = rows_.gather_each(recorder, "dy", dy_mine);
+    const Tensor x = rows_.gather(recorder, "x_again", kept.x);
+    const Tensor dgated = recorder.scratch("dgated", {n, delta_.values()});
+    for (const RowBlock& some : dy.blocks)
+      out_proj_.backward_input(recorder, "out_proj_backward" + some.suffix, dy.of(some),
+                               {dgated, some.rows});
+    out_proj_.backward_weight(recorder, "out_proj_weight_backward", dy.all, kept.gated,
+                              rows_.spare_weights());
+    const Tensor din_proj = recorder.scratch("din_proj_out", {n, delta_.projection()});
+    const Tensor drule = norm_backward(recorder, kept, dgated, din_proj);
+    const Tensor dqkv = rule_backward(recorder, kept, drule, din_proj);
+    convolve_backward(recorder, kept, dqkv, din_proj);
+    const Tensor dx = recorder.scratch("dx", {n, width_});
+    in_proj_.backward_input(recorder, "in_proj_backward", din_proj, dx);
+    const SharedRows::Summands summands = rows_.send_partials(recorder, "dx_mine", dx);
+    in_proj_.backward_weight(recorder, "in_proj_weight_backward", din_proj, x);
+    return rows_.sum(recorder, summands);
+  }
+
+ private:
+  using Shape = ModelConfig::GatedDelta;
+  static constexpr const char* kKeyHeads = "model.delta_num_key_heads";
+  struct Saved {
+    Tensor x, in_proj, qkv, y, gated;
+    Tensor no_bias;              ///< zeros: the convolution adds a bias, the family has none
+    Tensor halo, initial_state;  ///< from the tokens of other ranks, if there are any
+  };
+
+  /// The heads of this rank.
+  static Shape part_of(Shape delta, const Partition& partition) {
+    delta.value_heads = partition.share(delta.value_heads, "model.delta_num_value_heads");
+    delta.key_heads = partition.share_or_copy(delta.key_heads, kKeyHeads);
+    return delta;
+  }
+
+  /// Columns [z], [q k v] and [b a] of in_proj's output, or of its gradient, of which z's come
+  /// first.
+  ColumnsOf<Tensor> z(Tensor in_proj) const { return {in_proj, 0, delta_.values()}; }
+  ColumnsOf<Tensor> conv_input(Tensor in_proj) const {
+    return {.whole = in_proj,
+            .first = delta_.values(),
+            .count = delta_.conv_channels(),
+            .beside = true};
+  }
+  ColumnsOf<Tensor> gates(Tensor in_proj) const {
+    return {.whole = in_proj,
+            .first = delta_.values() + delta_.conv_channels(),
+            .count = std::int64_t{2} * delta_.value_heads,
+            .beside = true};
+  }
+  ColumnsOf<Tensor> all(Tensor qkv) const { return {qkv, 0, delta_.conv_channels()}; }
+
+  kernels::GatedDeltaInputs<Tensor> inputs(Recorder& recorder, const Saved& kept) const {
+    return {.qkv = all(kept.qkv),
+            .ba = gates(kept.in_proj),
+            .a_log = recorder.parameter(a_log_),
+            .dt_bias = recorder.parameter(dt_bias_),
+            .seq_idx = recorder.batch().seq_idx,
+            .initial_state = {}};
+  }
+
+  void convolve(Recorder& recorder, Saved& kept) const {
+    if (segments_.shared()) kept.halo = segments_.halo(recorder, conv_input(kept.in_proj));
+    kept.no_bias = recorder.saved("no_bias", {delta_.conv_channels()}, "");
+    recorder.clear("no_bias", write(kept.no_bias));
+    recorder.compute("conv1d",
+                     kernels::Conv1dForward{.tokens = recorder.tokens(),
+                                            .channels = delta_.conv_channels(),
+                                            .width = delta_.conv_width,
+                                            .storage = recorder.storage(),
+                                            .halo = static_cast<bool>(kept.halo)},
+                     {.x = conv_input(kept.in_proj),
+                      .w = recorder.parameter(conv_weight_),
+                      .b = kept.no_bias,
+                      .seq_idx = recorder.batch().seq_idx,
+                      .y = kept.qkv,
+                      .halo = kept.halo});
+  }
+
+  void rule(Recorder& recorder, Saved& kept) const {
+    kernels::GatedDeltaInputs<Tensor> inputs = this->inputs(recorder, kept);
+    if (segments_.shared()) kept.initial_state = segments_.entering_state(recorder, inputs);
+    inputs.initial_state = kept.initial_state;
+    const kernels::GatedDeltaForward op{.shape = shape_,
+                                        .tokens = recorder.tokens(),
+                                        .storage = recorder.storage(),
+                                        .initial_state = segments_.shared()};
+    recorder.compute("rule", op,
+                     {.inputs = inputs,
+                      .y = kept.y,
+                      .workspace = recorder.workspace("rule_workspace", op.workspace_bytes()),
+                      .final_state = {}});
+  }
+
+  /// Writes the z columns of din_proj_out; returns the gradient of the rule's output.
+  Tensor norm_backward(Recorder& recorder, const Saved& kept, Tensor dgated,
+                       Tensor din_proj) const {
+    const std::int64_t n = recorder.tokens();
+    const Tensor drule = recorder.scratch("drule_out", {n, delta_.values()});
+    const kernels::GatedHeadNormBackward norm{.tokens = n,
+                                              .heads = delta_.value_heads,
+                                              .head_dim = delta_.value_head_dim,
+                                              .storage = recorder.storage(),
+                                              .eps = epsilon_,
+                                              .accumulate = recorder.batch().accumulate};
+    const Tensor workspace = recorder.workspace("gated_norm_workspace", norm.workspace_bytes());
+    recorder.compute("gated_norm_backward", norm,
+                     {.dout = dgated,
+                      .y = kept.y,
+                      .z = z(kept.in_proj),
+                      .w = recorder.parameter(norm_),
+                      .dy = drule,
+                      .dz = z(din_proj),
+                      .dw = recorder.gradient(norm_),
+                      .workspace = workspace});
+    return drule;
+  }
+
+  /// Writes the b and a columns of din_proj_out; returns the gradient of qkv.
+  Tensor rule_backward(Recorder& recorder, const Saved& kept, Tensor drule, Tensor din_proj) const {
+    const Tensor dqkv = recorder.scratch("dqkv", {recorder.tokens(), delta_.conv_channels()});
+    const kernels::GatedDeltaBackward op{.shape = shape_,
+                                         .tokens = recorder.tokens(),
+                                         .storage = recorder.storage(),
+                                         .accumulate = recorder.batch().accumulate,
+                                         .initial_state = segments_.shared(),
+                                         .dfinal_state = segments_.shared()};
+    const Tensor workspace = recorder.workspace("rule_backward_workspace", op.workspace_bytes());
+    kernels::GatedDeltaInputs<Tensor> inputs = this->inputs(recorder, kept);
+    Tensor dfinal_state;
+    if (segments_.shared()) dfinal_state = segments_.entering_adjoint(recorder, drule, inputs);
+    inputs.initial_state = kept.initial_state;
+    recorder.compute("rule_backward", op,
+                     {.inputs = inputs,
+                      .dy = drule,
+                      .gradients = {.dqkv = all(dqkv),
+                                    .dba = gates(din_proj),
+                                    .da_log = recorder.gradient(a_log_),
+                                    .ddt_bias = recorder.gradient(dt_bias_)},
+                      .workspace = workspace,
+                      .dfinal_state = dfinal_state,
+                      .dinitial_state = {}});
+    return dqkv;
+  }
+
+  /// Writes the q, k and v columns of din_proj_out.
+  void convolve_backward(Recorder& recorder, const Saved& kept, Tensor dqkv,
+                         Tensor din_proj) const {
+    const kernels::Conv1dBackward conv{.tokens = recorder.tokens(),
+                                       .channels = delta_.conv_channels(),
+                                       .width = delta_.conv_width,
+                                       .storage = recorder.storage(),
+                                       .accumulate = recorder.batch().accumulate,
+                                       .halo = static_cast<bool>(kept.halo)};
+    const Tensor workspace = recorder.workspace("conv_workspace", conv.workspace_bytes());
+    const Tensor no_gradient =
+        recorder.scratch("no_bias_gradient", recorder.accumulation(), {conv.channels});
+    recorder.clear("no_bias_gradient", write(no_gradient));
+    Tensor dhalo;
+    if (conv.halo) dhalo = recorder.scratch("dhalo", {kernels::kConv1dHalo, conv.channels});
+    recorder.compute("conv1d_backward", conv,
+                     {.dy = dqkv,
+                      .x = conv_input(kept.in_proj),
+                      .w = recorder.parameter(conv_weight_),
+                      .b = kept.no_bias,
+                      .seq_idx = recorder.batch().seq_idx,
+                      .dx = conv_input(din_proj),
+                      .dw = recorder.gradient(conv_weight_),
+                      .db = no_gradient,
+                      .workspace = workspace,
+                      .halo = kept.halo,
+                      .dhalo = dhalo});
+    if (segments_.shared()) segments_.halo_gradient(recorder, dhalo, conv_input(din_proj));
+  }
+
+  std::int64_t width_;
+  double epsilon_;
+  SharedRows rows_;
+  Shape delta_;
+  kernels::GatedDeltaShape shape_;
+  SegmentExchange<kernels::GatedDeltaScan> segments_;
+  Product in_proj_, out_proj_;
+  Parameter conv_weight_, a_log_, dt_bias_, norm_;
+  std::vector<Parameter> parameters_;
+};
+
+}  // namespace
+
+std::unique_ptr<Mixer> make_gated_delta(const MixerPlace& place) {
+  return std::make_unique<GatedDelta>(place);
+}
+
+}  // namespace stowage::layers
