@@ -128,8 +128,14 @@ bool Reruns::have(const Use& use, int producer, int layer, Search& search) const
   if (changed_between(use, producer, search.before)) return false;
   const Lifetime lifetime = program_.tensors()[at].lifetime;
   if (lifetime != Lifetime::scratch || spans_[at].last >= search.before) return true;
-  // What belongs to no layer (the documents of a microbatch) is small: it lives a little longer.
-  return home(tensor) < 0 || (home(tensor) == layer && make(tensor, program_.resolve(use), search));
+  // What belongs to no layer (the documents of a microbatch) is small: it lives a little longer. So
+  // does what an earlier microbatch made for all of them in this layer, such as a rounded weight.
+  const int made_in = home(tensor);
+  if (made_in < 0 || layer < 0) return made_in < 0;
+  if (made_in == layer) return make(tensor, program_.resolve(use), search);
+  const execution::Scope& there = program_.scopes()[made_in];
+  const execution::Scope& here = program_.scopes()[layer];
+  return there.layer == here.layer && there.microbatch != here.microbatch;
 }
 
 bool Reruns::changed_between(const Use& use, int from, int to) const {

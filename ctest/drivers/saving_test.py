@@ -97,6 +97,18 @@ def a_copy_aside_changes_no_bit(r):
     assert checked.returncode == 0, checked.stdout
 
 
+@case(ranks=2)
+def products_of_8_bits_go_on_to_the_bit(r):
+    keys = ["train.precision=fp8", "train.fp8_first_layers=0", "train.fp8_last_layers=0",
+            "train.seq_length=48", "model.mamba_num_heads=16", "model.mamba_head_dim=4",
+            "model.moe_shared_expert_hidden_size=32", "optim.decay_steps=6"]
+    saved = "checkpoint.directory=ckpt"
+    r.run("run.output=whole.h5", *keys, ranks=2)
+    r.run("run.output=first.h5", "run.steps=3", saved, *keys, ranks=2)
+    r.run("run.output=rest.h5", saved, *keys, ranks=2)
+    assert states("rest.h5")[6] == states("whole.h5")[6]
+
+
 def ranks_of(job):
     """Processes of the program that mpirun has started."""
     found = []

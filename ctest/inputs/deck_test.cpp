@@ -9,6 +9,7 @@
 
 #include "ctest/inputs/support.hpp"
 #include "inputs/deck/help.hpp"
+#include "layers/recording/precision.hpp"
 
 namespace stowage::inputs {
 namespace {
@@ -371,6 +372,17 @@ TEST(deck_errors, unknown_words) {
                {"train.dtype = \"fp8\"", "\"fp32\", \"bf16\", \"fp64\"", "nearest"});
   expect_parts(error_of_override("offload.modules=core_atn"), {"nearest: \"core_attn\""});
   expect_parts(error_of_override("graphs.scopes=moe,mambo"), {"nearest: \"mamba\""});
+}
+
+TEST(deck_errors, products_of_8_bits_need_a_gpu_that_has_them) {
+  const Deck plain = small();
+  const Deck quantised =
+      small({"train.precision=fp8", "train.fp8_first_layers=0", "train.fp8_last_layers=0"});
+  layers::require_products(plain, 70);
+  layers::require_products(quantised, 89);
+  layers::require_products(quantised, 90);
+  expect_parts(usage_error([&] { layers::require_products(quantised, 80); }),
+               {"train.precision = \"fp8\"", "8.9 or newer", "this one has 8.0", "\"dtype\""});
 }
 
 TEST(deck_errors, files) {

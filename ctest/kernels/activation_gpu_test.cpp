@@ -1,5 +1,6 @@
 // Activations on a GPU against the host reference in fp64 on inputs as rounded to storage.
 
+#include "ctest/kernels/measured.hpp"
 #include "ctest/kernels/operator_check.hpp"
 #include "kernels/activation/activation.hpp"
 
@@ -51,6 +52,21 @@ TEST(activation_gpu, matches_fp64) {
         const ValidRows valid{.counts = 3, .index = 1};
         check(ActivationForward{kind, s.rows, s.columns, storage, s.weighted, valid}, s, random);
         check(ActivationBackward{kind, s.rows, s.columns, storage, s.weighted, valid}, s, random);
+      }
+}
+
+TEST(activation_gpu, the_largest_magnitude_is_that_of_what_is_stored) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const Activation kind : {Activation::squared_relu, Activation::swiglu})
+    for (const Sizes& s : kSizes)
+      for (const Dtype storage : kDeviceTypes) {
+        SCOPED_TRACE(testing::Message() << s.rows << " x " << s.columns);
+        const ActivationBackward op{kind, s.rows, s.columns, storage, s.weighted};
+        expect_measured(op, make_arrays(op, random), &Arrays<ActivationBackward>::dx,
+                        [](const auto& one, const auto& o, const std::vector<Array>& outputs) {
+                          return on_gpu(one, o, outputs);
+                        });
       }
 }
 

@@ -2,7 +2,8 @@
 
 #include <cmath>
 
-#include "ctest/kernels/operator_arrays.hpp"
+#include "ctest/kernels/measured.hpp"
+#include "execution/error.hpp"
 #include "kernels/activation/activation.hpp"
 
 namespace stowage::kernels::test {
@@ -142,6 +143,19 @@ TEST(activation, backward_in_low_precision_matches_fp64) {
       EXPECT_LE(relative_error(g.dx, expected.dx), tolerance(storage, 1));
       EXPECT_LE(relative_error(g.dweight, expected.dweight),
                 tolerance(execution::accumulation(storage), static_cast<double>(c.columns)));
+    }
+}
+
+TEST(activation, the_largest_magnitude_is_that_of_what_is_stored) {
+  Random random;
+  for (const Case& c : cases())
+    for (const Dtype storage : kFloatingTypes) {
+      auto op = c.of<ActivationBackward>(storage);
+      op.measured = true;
+      EXPECT_THROW(run(op, make_arrays(op, random)), execution::Error);  // of some rows
+      op.measured = false;
+      op.valid = {};
+      expect_measured(op, make_arrays(op, random), &Arrays<ActivationBackward>::dx);
     }
 }
 

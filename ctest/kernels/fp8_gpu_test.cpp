@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ctest/kernels/operator_check.hpp"
+#include "kernels/activation/activation.hpp"
 #include "kernels/fp8/fp8_product.hpp"
 #include "kernels/fp8/quantise.hpp"
 
@@ -26,6 +27,22 @@ TEST(fp8_gpu, largest_magnitude_has_the_bits_of_the_host) {
       x[x.size() / 2] = NAN;
       set(o.x, x);
       EXPECT_TRUE(std::isnan(on_gpu(op, o, {o.amax})[0].values()[0]));
+    }
+}
+
+TEST(fp8_gpu, joined_magnitudes_have_the_bits_of_the_host) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const Dtype storage : kDeviceTypes)
+    for (const auto& [rows, width, before] :
+         {std::tuple{1, 1, 3}, {5, 7, 3}, {16, 1024, 8}, {700, 6208, 4096}, {129, 2049, 1}}) {
+      SCOPED_TRACE(testing::Message() << rows << " x " << width);
+      const JoinLargestMagnitude op{.rows = rows, .width = width, .storage = storage};
+      const Arrays<JoinLargestMagnitude> o = make_arrays(op, random, before);
+      for (const double amax : {0.0, 100.0}) {
+        set(o.amax, {amax});
+        check_on_gpu(op, o, exact);
+      }
     }
 }
 
@@ -60,6 +77,37 @@ TEST(fp8_gpu, either_payload_can_be_left_out) {
     set(o.amax, {6});
     check_on_gpu(op, o, exact);
   }
+}
+
+TEST(fp8_gpu, an_activation_is_rounded_to_storage_before) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const Dtype storage : kDeviceTypes)
+    for (const Activation kind : {Activation::squared_relu, Activation::swiglu})
+      for (const auto& [rows, width] : {std::pair{16, 16}, {144, 272}, {1024, 2048}}) {
+        SCOPED_TRACE(testing::Message() << rows << " x " << width);
+        const ActivationForward act{
+            .kind = kind, .rows = rows, .columns = width, .storage = storage};
+        Arrays<ActivationForward> a = make_arrays(act, random);
+        a.y = on_gpu(act, a, {a.y})[0];
+        LargestMagnitude largest{.rows = rows, .width = width, .storage = storage};
+        Quantise op{.rows = rows, .width = width, .storage = storage, .payload = Dtype::e4m3};
+        Arrays<Quantise> apart = make_arrays(op, random);
+        apart.x = a.y;
+        apart.amax = on_gpu(largest, {.x = a.y, .amax = apart.amax}, {apart.amax})[0];
+        largest.activation = op.activation = kind;
+        Arrays<Quantise> together = make_arrays(op, random);
+        together.x = a.x;
+        together.amax = on_gpu(largest, {.x = a.x, .amax = together.amax}, {together.amax})[0];
+        EXPECT_EQ(together.amax.values(), apart.amax.values());
+        const auto expected = on_gpu(
+            Quantise{.rows = rows, .width = width, .storage = storage, .payload = Dtype::e4m3},
+            apart, {apart.payload, apart.transposed, apart.scale});
+        const auto found = on_gpu(
+            op, together, {together.payload, together.transposed, together.transposed_scale});
+        for (std::size_t i = 0; i < found.size(); ++i)
+          EXPECT_EQ(found[i].values(), expected[i].values()) << i;
+      }
 }
 
 void check_product(std::int64_t m, std::int64_t n, std::int64_t k, Dtype a, bool sums,

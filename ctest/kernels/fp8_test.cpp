@@ -4,6 +4,7 @@
 #include "ctest/kernels/operator_arrays.hpp"
 #include "execution/error.hpp"
 #include "execution/fp8.hpp"
+#include "kernels/activation/activation.hpp"
 #include "kernels/fp8/fp8_product.hpp"
 #include "kernels/fp8/quantise.hpp"
 
@@ -44,6 +45,22 @@ TEST(fp8, largest_magnitude_is_that_of_any_sign_and_place) {
     }
 }
 
+TEST(fp8, columns_join_the_largest_magnitude_of_others) {
+  Random random;
+  for (const Dtype storage : kFloatingTypes) {
+    const JoinLargestMagnitude op{.rows = 5, .width = 7, .storage = storage};
+    const Arrays<JoinLargestMagnitude> o = make_arrays(op, random);  // NaN in other columns
+    Values x = random.uniform(35, -2, 2);
+    x[20] = -3;
+    set(o.x, x);
+    for (const auto& [before, after] : {std::pair{0.0, 3.0}, {4.0, 4.0}}) {
+      set(o.amax, {before});
+      run(op, o);
+      EXPECT_EQ(o.amax.values(), Values{after});
+    }
+  }
+}
+
 TEST(fp8, the_scale_is_the_least_power_of_two_that_fits) {
   Random random;
   for (const Dtype storage : kFloatingTypes)
@@ -74,6 +91,33 @@ TEST(fp8, payload_and_transpose_are_the_rounded_quotients) {
       EXPECT_EQ(o.payload.values(), payload);
       for (std::size_t i = 0; i < 16; ++i)
         for (std::size_t j = 0; j < 16; ++j) EXPECT_EQ(turned[16 * j + i], payload[16 * i + j]);
+    }
+}
+
+TEST(fp8, an_activation_is_rounded_to_storage_before) {
+  Random random;
+  constexpr std::int64_t kRows = 32, kWidth = 16;
+  for (const Dtype storage : kFloatingTypes)
+    for (const Activation kind : {Activation::squared_relu, Activation::swiglu}) {
+      const ActivationForward act{
+          .kind = kind, .rows = kRows, .columns = kWidth, .storage = storage};
+      const Arrays<ActivationForward> a = make_arrays(act, random);
+      run(act, a);
+      LargestMagnitude largest{.rows = kRows, .width = kWidth, .storage = storage};
+      Quantise op{.rows = kRows, .width = kWidth, .storage = storage, .payload = Dtype::e4m3};
+      Arrays<Quantise> apart = make_arrays(op, random);
+      apart.x = a.y;
+      run(largest, {.x = a.y, .amax = apart.amax});
+      run(op, apart);
+      largest.activation = op.activation = kind;
+      Arrays<Quantise> together = make_arrays(op, random);
+      together.x = a.x;
+      run(largest, {.x = a.x, .amax = together.amax});
+      EXPECT_EQ(together.amax.values(), apart.amax.values());
+      run(op, together);
+      EXPECT_EQ(together.payload.values(), apart.payload.values());
+      EXPECT_EQ(together.transposed.values(), apart.transposed.values());
+      EXPECT_EQ(together.transposed_scale.values(), apart.scale.values());
     }
 }
 
@@ -131,6 +175,11 @@ TEST(fp8, what_hopper_cannot_do_is_refused) {
   EXPECT_NE(
       message(Quantise{.rows = 24, .width = 16, .storage = Dtype::fp32, .payload = Dtype::e4m3})
           .find("x is (24, 16), both must be multiples of 16"),
+      std::string::npos);
+  EXPECT_NE(
+      message(LargestMagnitude{
+                  .rows = 16, .width = 8, .storage = Dtype::fp32, .activation = Activation::swiglu})
+          .find("act(x) has 8 columns"),
       std::string::npos);
   EXPECT_NE(
       message(Quantise{.rows = 16, .width = 16, .storage = Dtype::fp32, .payload = Dtype::bf16})

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <tuple>
 
-#include "ctest/kernels/operator_arrays.hpp"
+#include "ctest/kernels/measured.hpp"
 #include "execution/error.hpp"
 #include "kernels/norm/gated_rmsnorm.hpp"
 
@@ -78,6 +78,17 @@ TEST(gated_norm, forward_matches_definition) {
       EXPECT_LT(
           relative_error(o.out.values(), plain_forward(s, o.y.values(), values(o.z), o.w.values())),
           tolerance(storage, static_cast<double>(s.width)));
+    }
+}
+
+TEST(gated_norm, the_largest_magnitude_is_that_of_what_is_stored) {
+  Random random;
+  for (const Sizes& s : kSizes)
+    for (const Dtype storage : kFloatingTypes) {
+      const GatedRmsnormForward forward = forward_of(s, storage);
+      expect_measured(forward, make_arrays(forward, random), &Arrays<GatedRmsnormForward>::out);
+      const GatedRmsnormBackward backward = backward_of(s, storage, false);
+      expect_measured(backward, make_arrays(backward, random), &Arrays<GatedRmsnormBackward>::dz);
     }
 }
 

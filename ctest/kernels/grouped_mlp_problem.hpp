@@ -75,7 +75,8 @@ struct MlpProblem {
                    .row_weight = row_weight,
                    .dx = to.dh,
                    .drow_weight = to.drow_weight,
-                   .valid_rows = offsets},
+                   .valid_rows = offsets,
+                   .amax = {}},
                   at);
   }
 

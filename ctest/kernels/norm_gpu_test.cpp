@@ -1,6 +1,7 @@
 // The norms on a GPU against the host reference in fp64 on inputs as rounded to storage.
 
 #include "ctest/kernels/head_norm_problem.hpp"
+#include "ctest/kernels/measured.hpp"
 #include "ctest/kernels/operator_check.hpp"
 #include "execution/error.hpp"
 #include "kernels/norm/gated_rmsnorm.hpp"
@@ -48,7 +49,8 @@ Arrays<RmsnormBackward> after_forward(const Sizes& s, Dtype storage, Random& ran
                                 .w = o.w,
                                 .sum = {},
                                 .y = Array(storage, {s.n, s.width}),
-                                .rstd = o.rstd});
+                                .rstd = o.rstd,
+                                .amax = {}});
   return o;
 }
 
@@ -103,6 +105,28 @@ TEST(norm_gpu, in_place_leaves_the_same_bits) {
       in_place.dx = b.dresidual;
       EXPECT_EQ(on_gpu(s.backward(storage), in_place, {in_place.dx})[0].values(),
                 on_gpu(s.backward(storage), b, {b.dx})[0].values());
+    }
+}
+
+// On a GPU.
+template <Operator Op, class Output>
+void expect_measured_there(const Op& op, const Arrays<Op>& arrays, Output Arrays<Op>::*output) {
+  expect_measured(op, arrays, output,
+                  [](const Op& one, const Arrays<Op>& o, const std::vector<Array>& outputs) {
+                    return on_gpu(one, o, outputs);
+                  });
+}
+
+TEST(norm_gpu, the_largest_magnitude_is_that_of_what_is_stored) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const Sizes& s : kSizes)
+    for (const Dtype storage : kDeviceTypes) {
+      SCOPED_TRACE(testing::Message() << s.n << " x " << s.width);
+      const AddRmsnormForward forward = s.forward(storage);
+      expect_measured_there(forward, make_arrays(forward, random), &Arrays<AddRmsnormForward>::y);
+      expect_measured_there(s.backward(storage), after_forward(s, storage, random),
+                            &Arrays<RmsnormBackward>::dx);
     }
 }
 
@@ -180,6 +204,21 @@ TEST(norm_gpu, gated_rmsnorm_matches_fp64) {
     }
 }
 
+TEST(norm_gpu, the_largest_magnitude_of_gated_rmsnorm_is_that_of_what_is_stored) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const GatedSizes& s : kGatedSizes)
+    for (const Dtype storage : kDeviceTypes) {
+      SCOPED_TRACE(testing::Message() << s.n << " x " << s.width << " in " << s.groups);
+      const GatedRmsnormForward forward = s.forward(storage);
+      expect_measured_there(forward, make_arrays(forward, random, s.before),
+                            &Arrays<GatedRmsnormForward>::out);
+      const GatedRmsnormBackward backward = s.backward(storage);
+      expect_measured_there(backward, make_arrays(backward, random, s.before),
+                            &Arrays<GatedRmsnormBackward>::dz);
+    }
+}
+
 // Two parts of one group: the sums of both, and what comes of them.
 TEST(norm_gpu, parts_of_a_group_match_fp64) {
   STOWAGE_NEED_GPU();
@@ -216,8 +255,8 @@ TEST(norm_gpu, saturated_gates_stay_finite) {
   const Arrays<GatedRmsnormBackward> o = make_arrays(op, random, 0);
   set(o.z, {-200, 200, 0, -88, 1, 1, 1, 1});
   const Array out(Dtype::fp32, {1, 8});
-  for (const Array& result :
-       on_gpu(forward, {.y = o.y, .z = o.z, .w = o.w, .squares = {}, .out = out}, {out}))
+  for (const Array& result : on_gpu(
+           forward, {.y = o.y, .z = o.z, .w = o.w, .squares = {}, .out = out, .amax = {}}, {out}))
     for (const double value : result.values()) EXPECT_TRUE(std::isfinite(value));
   for (const Array& result : on_gpu(op, o, {o.dy, o.dz.whole, o.dw}))
     for (const double value : result.values()) EXPECT_TRUE(std::isfinite(value));

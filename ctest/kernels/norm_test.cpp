@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "ctest/kernels/operator_arrays.hpp"
+#include "ctest/kernels/measured.hpp"
 #include "kernels/norm/rmsnorm.hpp"
 
 namespace stowage::kernels::test {
@@ -85,7 +85,8 @@ TEST(norm, sum_is_rounded_before_its_norm) {
                                     .w = {Dtype::bf16, {1}, Values{1}},
                                     .sum = {Dtype::bf16, {1, 1}},
                                     .y = {Dtype::bf16, {1, 1}},
-                                    .rstd = {Dtype::fp32, {1}}};
+                                    .rstd = {Dtype::fp32, {1}},
+                                    .amax = {}};
   run(op, o);
   EXPECT_EQ(o.sum.values(), Values{256});
   EXPECT_EQ(o.rstd.values(), Values{1.0 / 256});
@@ -127,7 +128,8 @@ void check_backward(Random& random, Sizes s, Dtype storage, bool residual, bool 
                                       .w = o.w,
                                       .sum = {},
                                       .y = Array(storage, {s.n, s.width}),
-                                      .rstd = o.rstd});
+                                      .rstd = o.rstd,
+                                      .amax = {}});
   run(op, o);
 
   Gradients expected = plain_backward(s, o.dy.values(), o.x.values(), o.w.values(),
@@ -174,6 +176,17 @@ TEST(norm, gradients_match_finite_differences) {
   EXPECT_LT(relative_error(g.dw.values(), numeric_gradient(w, loss_of_w)), 1e-7);
 }
 
+TEST(norm, the_largest_magnitude_is_that_of_what_is_stored) {
+  Random random;
+  for (const Sizes& s : kSizes)
+    for (const Dtype storage : kFloatingTypes) {
+      const AddRmsnormForward forward = forward_of(s, storage, true);
+      expect_measured(forward, make_arrays(forward, random), &Arrays<AddRmsnormForward>::y);
+      const RmsnormBackward backward = backward_of(s, storage, true);
+      expect_measured(backward, make_arrays(backward, random), &Arrays<RmsnormBackward>::dx);
+    }
+}
+
 TEST(norm, threads_do_not_change_bits) {
   Random random;
   const RmsnormBackward op = backward_of({1000, 77}, Dtype::fp32, false);
@@ -183,15 +196,15 @@ TEST(norm, threads_do_not_change_bits) {
   const Values parallel = o.dw.values();
   Array(o.dw).poison();
   // On this thread the loops are serial.
-  op.reference<float>(
-      {.dy = o.dy.as<float>().data(),
-       .x = o.x.as<float>().data(),
-       .w = o.w.as<float>().data(),
-       .rstd = o.rstd.as<float>().data(),
-       .dresidual = nullptr,
-       .dx = o.dx.as<float>().data(),
-       .dw = o.dw.as<float>().data(),
-       .workspace = reinterpret_cast<float*>(o.workspace.as<std::uint8_t>().data())});
+  op.reference<float>({.dy = o.dy.as<float>().data(),
+                       .x = o.x.as<float>().data(),
+                       .w = o.w.as<float>().data(),
+                       .rstd = o.rstd.as<float>().data(),
+                       .dresidual = nullptr,
+                       .dx = o.dx.as<float>().data(),
+                       .dw = o.dw.as<float>().data(),
+                       .workspace = reinterpret_cast<float*>(o.workspace.as<std::uint8_t>().data()),
+                       .amax = nullptr});
   EXPECT_EQ(parallel, o.dw.values());
 }
 

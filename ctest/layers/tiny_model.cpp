@@ -107,7 +107,7 @@ void quantise(forecast::TrainerOptions& options) {
   model.mlp.ffn = 16;
   model.moe.shared_ffn = 16;
   options.step.tokens = options.step.sequence = 32;
-  model.fp8 = {.on = true, .first_layers = 0, .last_layers = 0};
+  model.products = {.precision = &layers::kProductsOf8Bits, .first_layers = 0, .last_layers = 0};
 }
 
 void enlarge(forecast::TrainerOptions& options, int head_dim) {

@@ -64,7 +64,8 @@ class Backward final : public OperatorCase<kernels::ActivationBackward> {
                              .row_weight = op_.weighted ? weight.data() : nullptr,
                              .dx = dx.data(),
                              .drow_weight = op_.weighted ? dweight.data() : nullptr,
-                             .valid_rows = nullptr});
+                             .valid_rows = nullptr,
+                             .amax = nullptr});
     });
     const std::string over = some_of(kCheckedRows, op_.rows, "rows");
     std::vector<Agreement> all = {{"dx", relative_error(o_.dx->rows(0, kCheckedRows), dx),

@@ -152,7 +152,8 @@ class Fc2Backward final : public GroupedCase {
                                     .row_weight = row_weight,
                                     .dx = dh,
                                     .drow_weight = drow_weight,
-                                    .valid_rows = offsets});
+                                    .valid_rows = offsets,
+                                    .amax = {}});
     else
       op().run(queue, {.dy = dy,
                        .w2 = w,
@@ -180,7 +181,8 @@ class Fc2Backward final : public GroupedCase {
            .row_weight = weight.data(),
            .dx = dh_row.data(),
            .drow_weight = dweight.data(),
-           .valid_rows = nullptr});
+           .valid_rows = nullptr,
+           .amax = nullptr});
       dh.add(dh_.rows(g.rows[i], 1), dh_row);
       a.add(x_.rows(g.rows[i], 1), a_row);
       drow_weight.add(drow_weight_.rows(g.rows[i], 1), dweight);

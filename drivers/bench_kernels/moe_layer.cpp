@@ -166,7 +166,8 @@ MoeLayer::Hidden MoeLayer::hidden(const Token& one, std::size_t choice, const Va
                           .row_weight = weight,
                           .dx = made.gradient.data(),
                           .drow_weight = &made.dweight,
-                          .valid_rows = nullptr});
+                          .valid_rows = nullptr,
+                          .amax = nullptr});
   return made;
 }
 

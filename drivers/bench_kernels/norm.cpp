@@ -48,7 +48,8 @@ struct RmsnormForward final : OperatorCase<kernels::AddRmsnormForward> {
                                 .w = w.data(),
                                 .sum = nullptr,
                                 .y = y.data(),
-                                .rstd = rstd.data()});
+                                .rstd = rstd.data(),
+                                .amax = nullptr});
     });
     // The root halves the error of the mean; it rounds to 2 units itself.
     const double root = 4 * execution::epsilon(Dtype::fp32);
@@ -84,7 +85,8 @@ struct RmsnormBackward final : OperatorCase<kernels::RmsnormBackward> {
                                       .dresidual = residual.data(),
                                       .dx = dx.data(),
                                       .dw = unused.data(),
-                                      .workspace = room.data()});
+                                      .workspace = room.data(),
+                                      .amax = nullptr});
     });
     for (std::size_t i = 0; i < x.size(); ++i)
       dw[i % dw.size()] += dy[i] * x[i] * rstd[i / dw.size()];
@@ -115,7 +117,8 @@ struct GatedForward final : OperatorCase<kernels::GatedRmsnormForward> {
                                       .z = {z.data(), kCheckedRows, op_.width, op_.width},
                                       .w = w.data(),
                                       .squares = nullptr,
-                                      .out = out.data()});
+                                      .out = out.data(),
+                                      .amax = nullptr});
     });
     return {{"out", relative_error(o_.out->rows(0, kCheckedRows), out),
              row_tolerance(op_.width / op_.groups), false,
@@ -148,7 +151,8 @@ struct GatedBackward final : OperatorCase<kernels::GatedRmsnormBackward> {
                                       .dw = dw.data(),
                                       .workspace = room.data(),
                                       .squares = nullptr,
-                                      .projections = nullptr});
+                                      .projections = nullptr,
+                                      .amax = nullptr});
     });
     const double bound = row_tolerance(op_.width / op_.groups);
     const std::string over = some_of(kCheckedRows, op_.rows, "rows");

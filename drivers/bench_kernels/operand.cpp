@@ -83,8 +83,12 @@ void Operand::fill_normal_of_8_bits(std::int64_t seed, double mean, double devia
                                    .payload = dtype_,
                                    .transposed = false};
   const Bound x(wide), of_x(limit), to(*this), found(scale);
-  quantise.run(processor_.queue(),
-               {.x = x.view(), .amax = of_x, .payload = to, .transposed = {}, .scale = found});
+  quantise.run(processor_.queue(), {.x = x.view(),
+                                    .amax = of_x,
+                                    .payload = to.view(),
+                                    .scale = found.view(),
+                                    .transposed = {},
+                                    .transposed_scale = {}});
   processor_.queue().synchronize();
 }
 

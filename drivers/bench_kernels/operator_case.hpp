@@ -4,7 +4,7 @@
 
 #include "drivers/bench_kernels/bound.hpp"
 #include "drivers/bench_kernels/case.hpp"
-#include "kernels/operator.hpp"
+#include "kernels/fp8/buffer_of.hpp"
 
 namespace stowage::drivers::bench {
 
@@ -20,6 +20,10 @@ class OperatorMemory {
              kernels::Columns& view);
   void place(const kernels::Spec& spec, Operand*& operand, kernels::RowsOf<execution::View>& view) {
     place(spec, operand, view.view);
+  }
+  void place(const kernels::Spec& spec, Operand*& operand,
+             kernels::BufferOf<execution::View>& view) {
+    place(spec, operand, view.whole);
   }
   /// All operands that there are, in the order of the declaration.
   std::vector<Operand*> all();

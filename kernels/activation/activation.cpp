@@ -36,7 +36,8 @@ int ActivationBackward::launch(const Operands<Pointers<S>>& o, void* stream) con
                                                     .row_weight = o.row_weight,
                                                     .dx = o.dx,
                                                     .drow_weight = o.drow_weight,
-                                                    .valid_rows = valid.of(o.valid_rows)},
+                                                    .valid_rows = valid.of(o.valid_rows),
+                                                    .amax = o.amax},
                             stream);
 }
 

@@ -13,6 +13,7 @@
 #include "kernels/activation/activation.cuh"
 #include "kernels/activation/activation_launch.hpp"
 #include "kernels/hopper/warp.cuh"
+#include "kernels/magnitude.cuh"
 
 namespace stowage::kernels::activation {
 namespace {
@@ -27,6 +28,16 @@ constexpr int kUnroll = 4;
 // Rows that a device-side count leaves.
 __device__ __forceinline__ std::int64_t valid(std::int64_t rows, const std::int32_t* valid_rows) {
   return valid_rows == nullptr ? rows : min(rows, static_cast<std::int64_t>(*valid_rows));
+}
+
+// Of values as they are stored.
+template <class S, bool kPacked>
+__device__ __forceinline__ std::uint32_t stored_magnitude(
+    const float (&values)[Access<S, kPacked>::kSize]) {
+  if constexpr (kPacked)
+    return device::largest_of<S>(device::pack<S>(values));
+  else
+    return device::largest_of<S>(device::round_to<S>(values[0]));
 }
 
 // Threads (x: along a row, y: rows), blocks (segments of a row, then groups of rows).
@@ -49,7 +60,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const Forward<S> args
   Data::store(args.y + row * args.columns + column, a);
 }
 
-template <class S, Activation kKind, bool kPacked>
+template <class S, Activation kKind, bool kPacked, bool kMeasured>
 __global__ void __launch_bounds__(kThreads) backward_kernel(const Backward<S> args, int lanes) {
   using Data = Access<S, kPacked>;
   constexpr bool kGated = kKind == Activation::swiglu;
@@ -58,6 +69,8 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const Backward<S> ar
       std::int64_t{blockIdx.x} * (kThreads / lanes) + static_cast<int>(threadIdx.x) / lanes;
   const std::int64_t rows = valid(args.rows, args.valid_rows);
   if (std::int64_t{blockIdx.x} * (kThreads / lanes) >= rows) return;  // whole blocks
+  [[maybe_unused]] std::uint32_t largest = 0, known = 0;
+  if constexpr (kMeasured) known = device::known_largest(args.amax);
   const bool inside = row < rows;
   const S* dy = args.dy + row * args.columns;
   const S* x = args.x + row * args.columns * (kGated ? 2 : 1);
@@ -88,8 +101,11 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const Backward<S> ar
         sum += differentiate<kKind>(g[i], a[i], b[i], weight, a[i], b[i]);
       Data::store(dx + j, a);
       if constexpr (kGated) Data::store(dx + columns + j, b);
+      if constexpr (kMeasured) largest = max(largest, stored_magnitude<S, kPacked>(a));
+      if constexpr (kMeasured && kGated) largest = max(largest, stored_magnitude<S, kPacked>(b));
     }
   }
+  if constexpr (kMeasured) device::add_largest(largest, known, args.amax);
   if (args.drow_weight == nullptr) return;
   sum = hopper::lanes_sum<kWarpSize>(sum);
   if (lanes > kWarpSize) {
@@ -155,13 +171,17 @@ int launch(const Forward<S>& args, void* stream) {
 
 template <class S>
 int launch(const Backward<S>& args, void* stream) {
+  auto* const on = static_cast<cudaStream_t>(stream);
+  if (const cudaError_t code = device::clear_largest(args.amax, on); code != cudaSuccess)
+    return code;
   if (args.rows == 0) return cudaSuccess;
   const bool packed = device::whole_packs<S>({args.columns}, {args.dy, args.x, args.dx});
   with_variant(args.kind, packed, [&]<Activation kKind, bool kPacked>() {
     const int lanes = lanes_of_row(args.columns / Access<S, kPacked>::kSize);
-    backward_kernel<S, kKind, kPacked>
-        <<<blocks_of(args.rows, lanes), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(args,
-                                                                                          lanes);
+    device::with_measured(args.amax != nullptr, [&]<bool kMeasured>() {
+      backward_kernel<S, kKind, kPacked, kMeasured>
+          <<<blocks_of(args.rows, lanes), kThreads, 0, on>>>(args, lanes);
+    });
   });
   return cudaGetLastError();
 }

@@ -1,17 +1,9 @@
 #pragma once
 
+#include "kernels/activation/kind.hpp"
 #include "kernels/operator.hpp"
 
 namespace stowage::kernels {
-
-/// The nonlinearity of an MLP. squared_relu: max(x, 0)^2 (arXiv 2109.08668). swiglu: silu(gate) *
-/// up (arXiv 2002.05202) on rows [gate, up].
-enum class Activation : unsigned char { squared_relu, swiglu };
-
-/// Columns of the input for F columns of the output: F, or 2 F for swiglu.
-constexpr std::int64_t activation_width(Activation kind, std::int64_t columns) {
-  return kind == Activation::swiglu ? 2 * columns : columns;
-}
 
 /// A number of leading rows that only the device knows: element `index` of an int32 tensor of
 /// `counts`, such as the last of a grouped product's offsets. Rows beyond it are neither read nor
@@ -51,7 +43,8 @@ struct ActivationForward {
 };
 
 /// dx = row_weight * act'(x) dy, and drow_weight[i] = sum over columns of dy * act(x). If it is not
-/// `weighted`, row_weight and drow_weight are absent.
+/// `weighted`, row_weight and drow_weight are absent. Where it is `measured`, amax (1) is the
+/// largest magnitude of dx, and there are no valid_rows.
 struct ActivationBackward {
   static constexpr std::string_view kName = "activation_backward";
   Activation kind;
@@ -59,6 +52,7 @@ struct ActivationBackward {
   execution::Dtype storage;
   bool weighted = false;
   ValidRows valid = {};
+  bool measured = false;
 
   template <class T>
   struct Operands {
@@ -67,6 +61,7 @@ struct ActivationBackward {
     Out<T> dx;
     SumsOut<T> drow_weight;
     Of<T, const std::int32_t> valid_rows;
+    SumsOut<T> amax;
   };
   void each(auto&& f, auto&... o) const {
     const std::int64_t width = activation_width(kind, columns);
@@ -78,6 +73,10 @@ struct ActivationBackward {
     f(out("drow_weight", sums, {rows}).when(weighted), o.drow_weight...);
     f(in("valid_rows", execution::Dtype::int32, {valid.counts}).when(valid.counts > 0),
       o.valid_rows...);
+    f(out("amax", sums, {1}).when(measured), o.amax...);
+  }
+  std::string fault() const {
+    return measured && valid.counts > 0 ? "amax is of all rows, valid_rows are some" : "";
   }
   STOWAGE_OPERATOR_MEMBERS;
 };

@@ -28,6 +28,7 @@ struct Backward {
   S* dx;
   float* drow_weight;
   const std::int32_t* valid_rows;
+  float* amax;
 };
 
 template <class S>

@@ -3,6 +3,7 @@
 
 #include "execution/host_loops.hpp"
 #include "kernels/activation/activation.hpp"
+#include "kernels/magnitude.hpp"
 #include "kernels/reduce.hpp"
 #include "kernels/silu.hpp"
 
@@ -85,6 +86,7 @@ void ActivationBackward::reference(const Operands<Pointers<S>>& o) const {
                 ordered_sum<A>(columns, [p = products.data()](std::int64_t j) { return p[j]; });
         }
       });
+  if (o.amax) *o.amax = largest_magnitude(o.dx, rows * width);
 }
 
 STOWAGE_REFERENCES(ActivationForward)

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/operator.hpp"
+#include "kernels/fp8/buffer_of.hpp"
 
 namespace stowage::kernels {
 
@@ -21,8 +21,8 @@ struct Fp8Product {
 
   template <class T>
   struct Operands {
-    Of<T, const std::uint8_t> a, b;
-    SumsIn<T> a_scale, b_scale;
+    BufferOfType<T, const std::uint8_t> a, b;
+    BufferOfType<T, const Sums> a_scale, b_scale;
     RowsOfType<T, Either> c;
   };
   void each(auto&& f, auto&... o) const {

@@ -13,10 +13,30 @@ using execution::Dtype;
 
 template <class S>
 int LargestMagnitude::launch(const Operands<Pointers<S>>& o, void* stream) const {
-  return fp8::launch_largest_magnitude(rows * width, o.x, o.amax, stream);
+  return fp8::launch(
+      fp8::LargestArgs<S>{
+          .rows = rows, .width = width, .activation = activation, .x = o.x, .amax = o.amax},
+      stream);
 }
 
-Cost LargestMagnitude::cost() const { return {0, bytes(rows * width, storage)}; }
+std::string LargestMagnitude::fault() const {
+  if (!activation || width % 16 == 0) return {};
+  return fmt::format("act(x) has {} columns, they must be a multiple of 16", width);
+}
+
+Cost LargestMagnitude::cost() const {
+  return {0, bytes(rows * source_width(activation, width), storage)};
+}
+
+template <class S>
+int JoinLargestMagnitude::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  return fp8::launch(
+      fp8::JoinLargestArgs<S>{
+          .rows = rows, .width = width, .stride = o.x.stride, .x = o.x.data, .amax = o.amax},
+      stream);
+}
+
+Cost JoinLargestMagnitude::cost() const { return {0, bytes(rows * width, storage)}; }
 
 std::string Quantise::fault() const {
   if (payload != Dtype::e4m3 && payload != Dtype::e5m2)
@@ -28,23 +48,27 @@ std::string Quantise::fault() const {
 
 template <class S>
 int Quantise::launch(const Operands<Pointers<S>>& o, void* stream) const {
-  return fp8::launch_quantise(fp8::QuantiseArgs<S>{.rows = rows,
-                                                   .width = width,
-                                                   .dtype = payload,
-                                                   .x = o.x,
-                                                   .amax = o.amax,
-                                                   .payload = o.payload,
-                                                   .transposed = o.transposed,
-                                                   .scale = o.scale},
-                              stream);
+  return fp8::launch(fp8::QuantiseArgs<S>{.rows = rows,
+                                          .width = width,
+                                          .activation = activation,
+                                          .dtype = payload,
+                                          .x = o.x,
+                                          .amax = o.amax,
+                                          .payload = o.payload,
+                                          .scale = o.scale,
+                                          .transposed = o.transposed,
+                                          .transposed_scale = o.transposed_scale},
+                     stream);
 }
 
 Cost Quantise::cost() const {
   const int written = (plain ? 1 : 0) + (transposed ? 1 : 0);
-  return {0, bytes(rows * width, storage) + written * bytes(rows * width, payload)};
+  return {0, bytes(rows * LargestMagnitude::source_width(activation, width), storage) +
+                 written * bytes(rows * width, payload)};
 }
 
 STOWAGE_OPERATOR_RUN(LargestMagnitude)
+STOWAGE_OPERATOR_RUN(JoinLargestMagnitude)
 STOWAGE_OPERATOR_RUN(Quantise)
 
 }  // namespace stowage::kernels

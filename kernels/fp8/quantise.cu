@@ -1,19 +1,20 @@
 // The largest magnitude of a tensor, and its 8-bit payload with the transpose of it; formulas in
 // quantise.hpp.
 //
-// Bound by memory. Magnitudes are compared as integers, whose order is that of the values and puts
-// NaN above all: the result depends on no order, and one atomic a block costs nothing. A block of
-// the second kernel owns 128 rows by 128 columns. A thread converts four rows of eight columns,
-// writes the rows at once, and leaves for each column the four bytes of its rows as one word in
-// shared memory; then every column is written as 128 bytes in a row. Words of a column are 33
-// apart, so that neither direction has bank conflicts.
+// Bound by memory: an activation is applied to what was read, in both kernels, so that its result
+// never lies in memory. A block of the second kernel owns 128 rows by 128 columns. A thread
+// converts four rows of eight columns, writes the rows at once, and leaves for each column the four
+// bytes of its rows as one word in shared memory; then every column is written as 128 bytes in a
+// row. Words of a column are 33 apart, so that neither direction has bank conflicts.
 // Limit: that of a copy of as many bytes.
 
 #include <cuda_fp8.h>
 
 #include "kernels/access.cuh"
+#include "kernels/activation/activation.cuh"
 #include "kernels/fp8/quantise_launch.hpp"
 #include "kernels/machine.hpp"
+#include "kernels/magnitude.cuh"
 
 namespace stowage::kernels::fp8 {
 namespace {
@@ -22,6 +23,7 @@ using execution::Bf16;
 using execution::Dtype;
 
 constexpr int kThreads = 512;
+constexpr int kWarps = kThreads / 32;
 constexpr int kTile = 128;   // rows and columns of a block
 constexpr int kColumns = 8;  // of a thread
 constexpr int kRows = 4;     // of a thread: the bytes of a word
@@ -29,44 +31,74 @@ constexpr int kGroups = kTile / kRows;
 constexpr int kWordStride = kGroups + 1;
 constexpr int kUnroll = 4;
 
-// Bits of the magnitudes of 16 bytes, the largest of them as fp32.
-template <class S>
-__device__ __forceinline__ std::uint32_t largest_of(const uint4& pack) {
-  const std::uint32_t words[4] = {pack.x, pack.y, pack.z, pack.w};
-  std::uint32_t largest = 0;
+// What is measured and rounded: x, or an activation of it, rounded to S as it would be stored.
+enum class Source : unsigned char { plain, squared_relu, swiglu };
+
+template <class S, Source kSource>
+__device__ __forceinline__ uint4 load(const S* x, std::int64_t row, std::int64_t column,
+                                      std::int64_t width) {
+  const std::int64_t at = row * width * (kSource == Source::swiglu ? 2 : 1) + column;
+  uint4 pack = *reinterpret_cast<const uint4*>(x + at);
+  if constexpr (kSource != Source::plain) {
+    constexpr Activation kKind =
+        kSource == Source::swiglu ? Activation::swiglu : Activation::squared_relu;
+    float values[device::kPackSize<S>], up[device::kPackSize<S>] = {};
+    device::unpack<S>(pack, values);
+    if constexpr (kSource == Source::swiglu)
+      device::unpack<S>(*reinterpret_cast<const uint4*>(x + at + width), up);
 #pragma unroll
-  for (const std::uint32_t word : words) {
-    if constexpr (sizeof(S) == 2)
-      largest = __vmaxu2(largest, word & 0x7fff7fffU);
-    else
-      largest = max(largest, word & 0x7fffffffU);
+    for (int i = 0; i < device::kPackSize<S>; ++i)
+      values[i] = activation::activate<kKind>(values[i], up[i]);
+    pack = device::pack<S>(values);
   }
-  if constexpr (sizeof(S) == 2) largest = max(largest & 0xffff0000U, largest << 16);
-  return largest;
+  return pack;
 }
 
-template <class S>
-__global__ void __launch_bounds__(kThreads)
-    largest_kernel(std::int64_t elements, const S* x, std::uint32_t* amax) {
+template <class S, Source kSource>
+__global__ void __launch_bounds__(kThreads) largest_kernel(const LargestArgs<S> args) {
   constexpr int kPack = 16 / sizeof(S);
-  const std::int64_t packs = elements / kPack;
+  const std::int64_t elements = args.rows * args.width, packs = elements / kPack;
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
-  const auto* from = reinterpret_cast<const uint4*>(x);
+  const auto load_pack = [&](std::int64_t i) {
+    if constexpr (kSource != Source::swiglu) return load<S, kSource>(args.x, 0, i * kPack, 0);
+    const std::int64_t of_row = args.width / kPack;
+    return load<S, kSource>(args.x, i / of_row, i % of_row * kPack, args.width);
+  };
   std::uint32_t largest = 0;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < packs;
        i += kUnroll * step) {
     uint4 loaded[kUnroll] = {};
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u)
-      if (i + u * step < packs) loaded[u] = from[i + u * step];
+      if (i + u * step < packs) loaded[u] = load_pack(i + u * step);
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) largest = max(largest, largest_of<S>(loaded[u]));
+    for (int u = 0; u < kUnroll; ++u) largest = max(largest, device::largest_of<S>(loaded[u]));
   }
-  if (blockIdx.x == 0)
+  if (kSource == Source::plain && blockIdx.x == 0)
     for (std::int64_t i = packs * kPack + threadIdx.x; i < elements; i += kThreads)
-      largest = max(largest, __float_as_uint(device::to_float(x[i])) & 0x7fffffffU);
-  largest = __reduce_max_sync(0xffffffffU, largest);
-  if (threadIdx.x % 32 == 0 && largest > 0) atomicMax(amax, largest);
+      largest = max(largest, device::largest_of<S>(args.x[i]));
+  device::add_largest(largest, args.amax);
+}
+
+// A warp walks through rows of the columns.
+template <class S, bool kPacked>
+__global__ void __launch_bounds__(kThreads) join_kernel(const JoinLargestArgs<S> args) {
+  using Data = device::Access<S, kPacked>;
+  const std::int64_t of_row = args.width / Data::kSize, step = std::int64_t{gridDim.x} * kWarps;
+  std::uint32_t largest = 0;
+  for (std::int64_t row = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; row < args.rows;
+       row += step) {
+    const S* x = args.x + row * args.stride;
+    for (std::int64_t j = threadIdx.x % 32; j < of_row; j += 32 * kUnroll) {
+      typename Data::Bits loaded[kUnroll] = {};
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u)
+        if (j + 32 * u < of_row) loaded[u] = Data::load(x + (j + 32 * u) * Data::kSize);
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) largest = max(largest, device::largest_of<S>(loaded[u]));
+    }
+  }
+  device::add_largest(largest, args.amax);
 }
 
 // 1.75 times a power of two is the largest value of either format.
@@ -81,12 +113,15 @@ __device__ __forceinline__ float scale_for(float amax) {
   return __uint_as_float(static_cast<std::uint32_t>(max(wanted, 1)) << 23);
 }
 
-template <class S, __nv_fp8_interpretation_t kFormat>
+template <class S, __nv_fp8_interpretation_t kFormat, Source kSource>
 __global__ void __launch_bounds__(kThreads) quantise_kernel(const QuantiseArgs<S> args) {
   __shared__ std::uint32_t words[kTile][kWordStride];
   const float scale = scale_for<kFormat>(*args.amax);
   const float inverse = 1.0F / scale;
-  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *args.scale = scale;
+  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) {
+    if (args.scale != nullptr) *args.scale = scale;
+    if (args.transposed_scale != nullptr) *args.transposed_scale = scale;
+  }
   // A warp: 4 neighbouring packs of columns by 8 neighbouring groups of rows.
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int pack = warp % 4 * 4 + lane % 4, group = warp / 4 * 8 + lane / 4;
@@ -100,8 +135,7 @@ __global__ void __launch_bounds__(kThreads) quantise_kernel(const QuantiseArgs<S
     for (int r = 0; r < kRows; ++r)
 #pragma unroll
       for (int l = 0; l < kLoads; ++l)
-        loaded[r][l] =
-            *reinterpret_cast<const uint4*>(args.x + (row + r) * args.width + column + l * kPack);
+        loaded[r][l] = load<S, kSource>(args.x, row + r, column + l * kPack, args.width);
     std::uint32_t pairs[kRows][kColumns / 2];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
@@ -142,38 +176,69 @@ __global__ void __launch_bounds__(kThreads) quantise_kernel(const QuantiseArgs<S
 
 unsigned tiles(std::int64_t extent) { return static_cast<unsigned>((extent + kTile - 1) / kTile); }
 
+// Calls f.operator()<kSource>().
+template <class F>
+void with_source(std::optional<Activation> activation, F&& f) {
+  if (!activation)
+    f.template operator()<Source::plain>();
+  else if (*activation == Activation::squared_relu)
+    f.template operator()<Source::squared_relu>();
+  else
+    f.template operator()<Source::swiglu>();
+}
+
 }  // namespace
 
 template <class S>
-int launch_largest_magnitude(std::int64_t elements, const S* x, float* amax, void* stream) {
+int launch(const LargestArgs<S>& args, void* stream) {
   constexpr int kBlocksEach = 4;
   constexpr std::int64_t kBlockElements = std::int64_t{kThreads} * kUnroll * (16 / sizeof(S));
   auto* const on = static_cast<cudaStream_t>(stream);
-  if (const cudaError_t code = cudaMemsetAsync(amax, 0, sizeof(float), on); code != cudaSuccess)
+  if (const cudaError_t code = device::clear_largest(args.amax, on); code != cudaSuccess)
     return code;
-  const std::int64_t blocks = (elements + kBlockElements - 1) / kBlockElements;
+  const std::int64_t blocks = (args.rows * args.width + kBlockElements - 1) / kBlockElements;
   const auto most = std::int64_t{kBlocksEach} * machine().multiprocessors;
   if (blocks > 0)
-    largest_kernel<S><<<static_cast<unsigned>(min(blocks, most)), kThreads, 0, on>>>(
-        elements, x, reinterpret_cast<std::uint32_t*>(amax));
+    with_source(args.activation, [&]<Source kSource>() {
+      largest_kernel<S, kSource>
+          <<<static_cast<unsigned>(min(blocks, most)), kThreads, 0, on>>>(args);
+    });
   return cudaGetLastError();
 }
 
 template <class S>
-int launch_quantise(const QuantiseArgs<S>& args, void* stream) {
+int launch(const JoinLargestArgs<S>& args, void* stream) {
   if (args.rows == 0 || args.width == 0) return cudaSuccess;
-  const dim3 blocks(tiles(args.width), tiles(args.rows));
-  auto* const on = static_cast<cudaStream_t>(stream);
-  if (args.dtype == Dtype::e4m3)
-    quantise_kernel<S, __NV_E4M3><<<blocks, kThreads, 0, on>>>(args);
-  else
-    quantise_kernel<S, __NV_E5M2><<<blocks, kThreads, 0, on>>>(args);
+  constexpr int kBlocksEach = 4;
+  const std::int64_t blocks = (args.rows + kWarps - 1) / kWarps;
+  const auto most = std::int64_t{kBlocksEach} * machine().multiprocessors;
+  const auto kernel = device::whole_packs<S>({args.width, args.stride}, {args.x})
+                          ? join_kernel<S, true>
+                          : join_kernel<S, false>;
+  kernel<<<static_cast<unsigned>(min(blocks, most)), kThreads, 0,
+           static_cast<cudaStream_t>(stream)>>>(args);
   return cudaGetLastError();
 }
 
-template int launch_largest_magnitude(std::int64_t, const float*, float*, void*);
-template int launch_largest_magnitude(std::int64_t, const Bf16*, float*, void*);
-template int launch_quantise(const QuantiseArgs<float>&, void*);
-template int launch_quantise(const QuantiseArgs<Bf16>&, void*);
+template <class S>
+int launch(const QuantiseArgs<S>& args, void* stream) {
+  if (args.rows == 0 || args.width == 0) return cudaSuccess;
+  const dim3 blocks(tiles(args.width), tiles(args.rows));
+  auto* const on = static_cast<cudaStream_t>(stream);
+  with_source(args.activation, [&]<Source kSource>() {
+    if (args.dtype == Dtype::e4m3)
+      quantise_kernel<S, __NV_E4M3, kSource><<<blocks, kThreads, 0, on>>>(args);
+    else
+      quantise_kernel<S, __NV_E5M2, kSource><<<blocks, kThreads, 0, on>>>(args);
+  });
+  return cudaGetLastError();
+}
+
+template int launch(const LargestArgs<float>&, void*);
+template int launch(const LargestArgs<Bf16>&, void*);
+template int launch(const JoinLargestArgs<float>&, void*);
+template int launch(const JoinLargestArgs<Bf16>&, void*);
+template int launch(const QuantiseArgs<float>&, void*);
+template int launch(const QuantiseArgs<Bf16>&, void*);
 
 }  // namespace stowage::kernels::fp8

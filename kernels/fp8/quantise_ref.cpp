@@ -4,6 +4,8 @@
 #include "execution/fp8.hpp"
 #include "execution/host_loops.hpp"
 #include "kernels/fp8/quantise.hpp"
+#include "kernels/magnitude.hpp"
+#include "kernels/silu.hpp"
 
 namespace stowage::kernels {
 
@@ -24,36 +26,62 @@ double scale_for(double amax) {
   return std::ldexp(1.0, std::max(exponent, kLeastExponent));
 }
 
+/// Calls take(row, column, value) for every value that is quantised, as storage holds it.
+template <class S, class Take>
+void each_value(std::optional<Activation> activation, const S* x, std::int64_t begin,
+                std::int64_t end, std::int64_t width, const Take& take) {
+  using A = Accumulation<S>;
+  const std::int64_t of_row = LargestMagnitude::source_width(activation, width);
+  for (std::int64_t i = begin; i < end; ++i) {
+    const S* row = x + i * of_row;
+    for (std::int64_t j = 0; j < width; ++j) {
+      S value = row[j];
+      if (activation == Activation::squared_relu) {
+        const A positive = std::max(static_cast<A>(row[j]), A{0});
+        value = static_cast<S>(positive * positive);
+      } else if (activation == Activation::swiglu) {
+        value = static_cast<S>(silu(static_cast<A>(row[j])) * static_cast<A>(row[width + j]));
+      }
+      take(i, j, static_cast<A>(value));
+    }
+  }
+}
+
 }  // namespace
 
 template <class S>
 void LargestMagnitude::reference(const Operands<Pointers<S>>& o) const {
   using A = Accumulation<S>;
-  A largest = 0;
-  for (std::int64_t i = 0; i < rows * width; ++i) {
-    const A magnitude = std::abs(static_cast<A>(o.x[i]));
-    if (!(magnitude <= largest) && !std::isnan(largest)) largest = magnitude;
-  }
-  *o.amax = largest;
+  *o.amax = 0;
+  each_value(activation, o.x, 0, rows, width,
+             [&](std::int64_t, std::int64_t, A value) { add_largest(*o.amax, value); });
+}
+
+template <class S>
+void JoinLargestMagnitude::reference(const Operands<Pointers<S>>& o) const {
+  for (std::int64_t i = 0; i < rows; ++i)
+    add_largest(*o.amax, largest_magnitude(o.x.row(i), width));
 }
 
 template <class S>
 void Quantise::reference(const Operands<Pointers<S>>& o) const {
+  using A = Accumulation<S>;
   execution::with_fp8_type(payload, [&]<class Format>() {
     const double scale = scale_for<Format>(static_cast<double>(*o.amax));
-    *o.scale = static_cast<Accumulation<S>>(scale);
+    if (o.scale) *o.scale = static_cast<A>(scale);
+    if (o.transposed_scale) *o.transposed_scale = static_cast<A>(scale);
     execution::host_for(rows, kRows, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i)
-        for (std::int64_t j = 0; j < width; ++j) {
-          const Format value(static_cast<double>(o.x[i * width + j]) / scale);
-          if (o.payload) o.payload[i * width + j] = value.bits;
-          if (o.transposed) o.transposed[j * rows + i] = value.bits;
-        }
+      each_value(activation, o.x, begin, end, width, [&](std::int64_t i, std::int64_t j, A x) {
+        const Format value(static_cast<double>(x) / scale);
+        if (o.payload) o.payload[i * width + j] = value.bits;
+        if (o.transposed) o.transposed[j * rows + i] = value.bits;
+      });
     });
   });
 }
 
 STOWAGE_REFERENCES(LargestMagnitude)
+STOWAGE_REFERENCES(JoinLargestMagnitude)
 STOWAGE_REFERENCES(Quantise)
 
 }  // namespace stowage::kernels

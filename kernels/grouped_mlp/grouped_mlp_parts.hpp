@@ -30,7 +30,8 @@ int each_part(const GroupedFc2BackwardInput& op,
                                                                        .row_weight = o.row_weight,
                                                                        .dx = o.dh,
                                                                        .drow_weight = o.drow_weight,
-                                                                       .valid_rows = o.offsets});
+                                                                       .valid_rows = o.offsets,
+                                                                       .amax = {}});
   if (code != 0) return code;
   return run(op.activation_again(),
              OperandsOf<ActivationForward, Pointers<S>>{

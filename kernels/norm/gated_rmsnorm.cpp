@@ -35,7 +35,8 @@ int GatedRmsnormForward::launch(const Operands<Pointers<S>>& o, void* stream) co
                                             .w = o.w,
                                             .out = o.out,
                                             .eps = static_cast<float>(eps),
-                                            .shares = shares.pointers(rows, o.squares)},
+                                            .shares = shares.pointers(rows, o.squares),
+                                            .amax = o.amax},
                       stream);
 }
 
@@ -64,7 +65,8 @@ int GatedRmsnormBackward::launch(const Operands<Pointers<S>>& o, void* stream) c
                              .partials = o.workspace,
                              .eps = static_cast<float>(eps),
                              .accumulate = accumulate,
-                             .shares = shares.pointers(rows, o.squares, o.projections)},
+                             .shares = shares.pointers(rows, o.squares, o.projections),
+                             .amax = o.amax},
       stream);
 }
 

@@ -10,6 +10,7 @@
 
 #include "kernels/access.cuh"
 #include "kernels/hopper/griddepcontrol.cuh"
+#include "kernels/magnitude.cuh"
 #include "kernels/norm/norm_launch.hpp"
 #include "kernels/norm/norm_team.cuh"
 #include "kernels/silu.cuh"
@@ -45,7 +46,7 @@ __device__ __forceinline__ float make_rstd(const GroupSharePointers<float>& shar
   return 1.0F / sqrtf(squares / static_cast<float>(size * shares.count) + eps);
 }
 
-template <class S, int kWarps, int kPacks>
+template <class S, int kWarps, int kPacks, bool kMeasured>
 __global__ void __launch_bounds__(Team<kWarps, kPacks>::kThreads)
     forward_kernel(const GatedForward<S> args) {
   using Row = Team<kWarps, kPacks>;
@@ -55,6 +56,8 @@ __global__ void __launch_bounds__(Team<kWarps, kPacks>::kThreads)
   const std::int64_t size = args.width / args.groups;
   const auto [row, first] = part_of_team<Row>(args.groups, size);
   if (row >= args.rows) return;  // whole teams
+  [[maybe_unused]] std::uint32_t largest = 0, known = 0;
+  if constexpr (kMeasured) known = device::known_largest(args.amax);
   const int count = static_cast<int>(size / kSize);
   uint4 y[kPacks], z[kPacks];
 #pragma unroll
@@ -83,12 +86,14 @@ __global__ void __launch_bounds__(Team<kWarps, kPacks>::kThreads)
     device::unpack<S>(load(args.w + first, Row::pack(p), count), w);
 #pragma unroll
     for (int i = 0; i < kSize; ++i) w[i] *= gated[p][i] * rstd;
-    reinterpret_cast<uint4*>(args.out + row * args.width + first)[Row::pack(p)] =
-        device::pack<S>(w);
+    const uint4 out = device::pack<S>(w);
+    reinterpret_cast<uint4*>(args.out + row * args.width + first)[Row::pack(p)] = out;
+    if constexpr (kMeasured) largest = max(largest, device::largest_of<S>(out));
   }
+  if constexpr (kMeasured) device::add_largest(largest, known, args.amax);
 }
 
-template <class S>
+template <class S, bool kMeasured>
 __global__ void __launch_bounds__(kPlainThreads) forward_plain_kernel(const GatedForward<S> args) {
   const std::int64_t size = args.width / args.groups;
   const std::int64_t row = blockIdx.x / args.groups, first = blockIdx.x % args.groups * size;
@@ -102,12 +107,15 @@ __global__ void __launch_bounds__(kPlainThreads) forward_plain_kernel(const Gate
   }
   squares = block_sum(squares);
   const float rstd = make_rstd(args.shares, squares, row, size, args.eps);
+  [[maybe_unused]] std::uint32_t largest = 0;
   for (std::int64_t j = threadIdx.x; j < size; j += kPlainThreads) {
     const float gate = device::to_float(z[j]);
     const float gated = device::to_float(y[j]) * gate * sigmoid(gate);
-    args.out[row * args.width + first + j] =
-        device::round_to<S>(gated * rstd * device::to_float(args.w[first + j]));
+    const S out = device::round_to<S>(gated * rstd * device::to_float(args.w[first + j]));
+    args.out[row * args.width + first + j] = out;
+    if constexpr (kMeasured) largest = max(largest, device::largest_of<S>(out));
   }
+  if constexpr (kMeasured) device::add_largest(largest, args.amax);
 }
 
 // What the gradient of one element is made of.
@@ -134,7 +142,7 @@ __device__ __forceinline__ Scales make_scales(const GroupSharePointers<float>& s
   return {rstd, projection * rstd / static_cast<float>(size * shares.count)};
 }
 
-template <class S, int kWarps, int kPacks>
+template <class S, int kWarps, int kPacks, bool kMeasured>
 __global__ void __launch_bounds__(Team<kWarps, kPacks>::kThreads, kWarps > 8 ? 1 : 2)
     backward_kernel(const GatedBackward<S> args, std::int64_t partials) {
   using Row = Team<kWarps, kPacks>;
@@ -147,6 +155,7 @@ __global__ void __launch_bounds__(Team<kWarps, kPacks>::kThreads, kWarps > 8 ? 1
   if (part >= partials) return;  // whole teams
   const int count = static_cast<int>(size / kSize);
   float dw[kPacks][kSize] = {};
+  [[maybe_unused]] std::uint32_t largest = 0;
   for (std::int64_t row = part; row < args.rows; row += partials) {
     const std::int64_t at = row * args.width + first;
     uint4 dout[kPacks], y[kPacks], z[kPacks], w[kPacks];
@@ -192,10 +201,12 @@ __global__ void __launch_bounds__(Team<kWarps, kPacks>::kThreads, kWarps > 8 ? 1
       for (int i = 0; i < kSize; ++i)
         element_backward(scales, a[i], d[i], b[i], c[i], gate[p][i], dy[i], dz[i], dw[p][i]);
       reinterpret_cast<uint4*>(args.dy + at)[Row::pack(p)] = device::pack<S>(dy);
-      reinterpret_cast<uint4*>(args.dz + row * args.dz_stride + first)[Row::pack(p)] =
-          device::pack<S>(dz);
+      const uint4 stored = device::pack<S>(dz);
+      reinterpret_cast<uint4*>(args.dz + row * args.dz_stride + first)[Row::pack(p)] = stored;
+      if constexpr (kMeasured) largest = max(largest, device::largest_of<S>(stored));
     }
   }
+  if constexpr (kMeasured) device::add_largest(largest, args.amax);
   auto* partial = reinterpret_cast<float4*>(args.partials + part * args.width + first);
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
@@ -207,12 +218,13 @@ __global__ void __launch_bounds__(Team<kWarps, kPacks>::kThreads, kWarps > 8 ? 1
   }
 }
 
-template <class S>
+template <class S, bool kMeasured>
 __global__ void __launch_bounds__(kPlainThreads)
     backward_plain_kernel(const GatedBackward<S> args, std::int64_t partials) {
   const std::int64_t size = args.width / args.groups;
   const std::int64_t part = blockIdx.x / args.groups, first = blockIdx.x % args.groups * size;
   float* partial = args.partials + part * args.width + first;
+  [[maybe_unused]] std::uint32_t largest = 0;
   for (std::int64_t j = threadIdx.x; j < size; j += kPlainThreads) partial[j] = 0;
   for (std::int64_t row = part; row < args.rows; row += partials) {
     const S* dout = args.dout + row * args.width + first;
@@ -234,28 +246,36 @@ __global__ void __launch_bounds__(kPlainThreads)
       element_backward(scales, device::to_float(dout[j]), device::to_float(args.w[first + j]),
                        device::to_float(y[j]), gate, sigmoid(gate), dy, dz, dw);
       args.dy[row * args.width + first + j] = device::round_to<S>(dy);
-      args.dz[row * args.dz_stride + first + j] = device::round_to<S>(dz);
+      const S stored = device::round_to<S>(dz);
+      args.dz[row * args.dz_stride + first + j] = stored;
+      if constexpr (kMeasured) largest = max(largest, device::largest_of<S>(stored));
       partial[j] += dw;
     }
   }
+  if constexpr (kMeasured) device::add_largest(largest, args.amax);
 }
 
 }  // namespace
 
 template <class S>
 int launch(const GatedForward<S>& args, void* handle) {
-  if (args.rows == 0) return cudaSuccess;
   const auto stream = static_cast<cudaStream_t>(handle);
+  if (const cudaError_t code = device::clear_largest(args.amax, stream); code != cudaSuccess)
+    return code;
+  if (args.rows == 0) return cudaSuccess;
   const std::int64_t size = args.width / args.groups, parts = args.rows * args.groups;
-  const bool served =
-      device::whole_packs<S>({size, args.z_stride}, {args.y, args.z, args.w, args.out}) &&
-      with_team<4>(size / kPackSize<S>, [&]<int kWarps, int kPacks>() {
-        using Row = Team<kWarps, kPacks>;
-        const auto blocks = static_cast<unsigned>((parts + Row::kTeams - 1) / Row::kTeams);
-        forward_kernel<S, kWarps, kPacks><<<blocks, Row::kThreads, 0, stream>>>(args);
-      });
-  if (!served)
-    forward_plain_kernel<S><<<static_cast<unsigned>(parts), kPlainThreads, 0, stream>>>(args);
+  device::with_measured(args.amax != nullptr, [&]<bool kMeasured>() {
+    const bool served =
+        device::whole_packs<S>({size, args.z_stride}, {args.y, args.z, args.w, args.out}) &&
+        with_team<4>(size / kPackSize<S>, [&]<int kWarps, int kPacks>() {
+          using Row = Team<kWarps, kPacks>;
+          const auto blocks = static_cast<unsigned>((parts + Row::kTeams - 1) / Row::kTeams);
+          forward_kernel<S, kWarps, kPacks, kMeasured><<<blocks, Row::kThreads, 0, stream>>>(args);
+        });
+    if (!served)
+      forward_plain_kernel<S, kMeasured>
+          <<<static_cast<unsigned>(parts), kPlainThreads, 0, stream>>>(args);
+  });
   return cudaGetLastError();
 }
 
@@ -265,18 +285,23 @@ int launch(const GatedBackward<S>& args, void* handle) {
   const std::int64_t size = args.width / args.groups;
   const std::int64_t partials = std::min(args.rows, kPartials);
   const std::int64_t parts = partials * args.groups;
+  if (const cudaError_t code = device::clear_largest(args.amax, stream); code != cudaSuccess)
+    return code;
   if (args.rows > 0) {
-    const bool served =
-        device::whole_packs<S>({size, args.z_stride, args.dz_stride},
-                               {args.dout, args.y, args.z, args.w, args.dy, args.dz}) &&
-        with_team<2>(size / kPackSize<S>, [&]<int kWarps, int kPacks>() {
-          using Row = Team<kWarps, kPacks>;
-          const auto blocks = static_cast<unsigned>((parts + Row::kTeams - 1) / Row::kTeams);
-          backward_kernel<S, kWarps, kPacks><<<blocks, Row::kThreads, 0, stream>>>(args, partials);
-        });
-    if (!served)
-      backward_plain_kernel<S>
-          <<<static_cast<unsigned>(parts), kPlainThreads, 0, stream>>>(args, partials);
+    device::with_measured(args.amax != nullptr, [&]<bool kMeasured>() {
+      const bool served =
+          device::whole_packs<S>({size, args.z_stride, args.dz_stride},
+                                 {args.dout, args.y, args.z, args.w, args.dy, args.dz}) &&
+          with_team<2>(size / kPackSize<S>, [&]<int kWarps, int kPacks>() {
+            using Row = Team<kWarps, kPacks>;
+            const auto blocks = static_cast<unsigned>((parts + Row::kTeams - 1) / Row::kTeams);
+            backward_kernel<S, kWarps, kPacks, kMeasured>
+                <<<blocks, Row::kThreads, 0, stream>>>(args, partials);
+          });
+      if (!served)
+        backward_plain_kernel<S, kMeasured>
+            <<<static_cast<unsigned>(parts), kPlainThreads, 0, stream>>>(args, partials);
+    });
     if (const cudaError_t code = cudaGetLastError(); code != cudaSuccess) return code;
   }
   return launch_partial_sums(partials, args.width, args.partials, args.dw, args.accumulate, handle);

@@ -11,13 +11,15 @@ namespace stowage::kernels {
 ///
 /// with one mean for each of the `groups` equal parts of a row (n, d_inner). z are columns of a
 /// wider tensor. If ranks share a group, d_inner is this rank's part of it, groups is 1, and
-/// squares (parts, n) are gated_squares of each part.
+/// squares (parts, n) are gated_squares of each part. Where it is `measured`, amax (1) is the
+/// largest magnitude of out.
 struct GatedRmsnormForward {
   static constexpr std::string_view kName = "gated_rmsnorm_forward";
   std::int64_t rows, width, groups;
   execution::Dtype storage;
   double eps;
   GroupShares shares = {};
+  bool measured = false;
 
   template <class T>
   struct Operands {
@@ -26,6 +28,7 @@ struct GatedRmsnormForward {
     In<T> w;
     SumsIn<T> squares;
     Out<T> out;
+    SumsOut<T> amax;
   };
   void each(auto&& f, auto&... o) const {
     const execution::Dtype sums = execution::accumulation(storage);
@@ -34,13 +37,15 @@ struct GatedRmsnormForward {
     f(in("w", storage, {width}), o.w...);
     f(in("squares", sums, {shares.parts, rows}).when(shares.shared()), o.squares...);
     f(out("out", storage, {rows, width}), o.out...);
+    f(out("amax", sums, {1}).when(measured), o.amax...);
   }
   std::string fault() const;
   STOWAGE_OPERATOR_MEMBERS;
 };
 
 /// Gradient of the above; rstd is computed again from y and z, or from squares. `accumulate` adds
-/// to dw. If ranks share a group, projections (parts, n) are gated_projections of each part.
+/// to dw. If ranks share a group, projections (parts, n) are gated_projections of each part. Where
+/// it is `measured`, amax (1) is the largest magnitude of dz.
 struct GatedRmsnormBackward {
   static constexpr std::string_view kName = "gated_rmsnorm_backward";
   std::int64_t rows, width, groups;
@@ -48,6 +53,7 @@ struct GatedRmsnormBackward {
   double eps;
   bool accumulate;
   GroupShares shares = {};
+  bool measured = false;
 
   template <class T>
   struct Operands {
@@ -58,6 +64,7 @@ struct GatedRmsnormBackward {
     OutColumns<T> dz;
     SumsOut<T> dw, workspace;
     SumsIn<T> squares, projections;
+    SumsOut<T> amax;
   };
   void each(auto&& f, auto&... o) const {
     const execution::Dtype sums = execution::accumulation(storage);
@@ -71,6 +78,7 @@ struct GatedRmsnormBackward {
     f(workspace(workspace_bytes()), o.workspace...);
     f(in("squares", sums, {shares.parts, rows}).when(shares.shared()), o.squares...);
     f(in("projections", sums, {shares.parts, rows}).when(shares.shared()), o.projections...);
+    f(out("amax", sums, {1}).when(measured), o.amax...);
   }
   /// For one partial dw of each block of rows.
   std::size_t workspace_bytes() const;

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "execution/host_loops.hpp"
+#include "kernels/magnitude.hpp"
 #include "kernels/norm/gated_rmsnorm.hpp"
 #include "kernels/partials.hpp"
 #include "kernels/reduce.hpp"
@@ -83,6 +84,7 @@ void GatedRmsnormForward::reference(const Operands<Pointers<S>>& o) const {
                                  static_cast<A>(o.w[first + j]));
       }
   });
+  if (o.amax) *o.amax = largest_magnitude(o.out, rows * width);
 }
 
 template <class S>
@@ -101,6 +103,10 @@ void GatedRmsnormBackward::reference(const Operands<Pointers<S>>& o) const {
                                      o.dz.row(i) + first, partial + first);
                     }
                 });
+  if (!o.amax) return;
+  *o.amax = 0;
+  for (std::int64_t i = 0; i < rows; ++i)
+    add_largest(*o.amax, largest_magnitude(o.dz.row(i), width));
 }
 
 STOWAGE_REFERENCES(GatedRmsnormForward)

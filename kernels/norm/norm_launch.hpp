@@ -25,6 +25,7 @@ struct RmsnormForward {
   S* y;
   float* rstd;
   float eps;
+  float* amax;  ///< or null
 };
 
 template <class S>
@@ -39,6 +40,7 @@ struct RmsnormBackward {
   float* dw;
   float* partials;  ///< (kPartials, width)
   bool accumulate;
+  float* amax;  ///< of dx, or null
 };
 
 template <class S>
@@ -51,6 +53,7 @@ struct GatedForward {
   S* out;
   float eps;
   GroupSharePointers<float> shares;
+  float* amax;  ///< or null
 };
 
 template <class S>
@@ -69,6 +72,7 @@ struct GatedBackward {
   float eps;
   bool accumulate;
   GroupSharePointers<float> shares;
+  float* amax;  ///< of dz, or null
 };
 
 template <class S>

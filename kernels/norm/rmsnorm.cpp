@@ -21,7 +21,8 @@ int AddRmsnormForward::launch(const Operands<Pointers<S>>& o, void* stream) cons
                                               .sum = o.sum,
                                               .y = o.y,
                                               .rstd = o.rstd,
-                                              .eps = static_cast<float>(eps)},
+                                              .eps = static_cast<float>(eps),
+                                              .amax = o.amax},
                       stream);
 }
 
@@ -44,7 +45,8 @@ int RmsnormBackward::launch(const Operands<Pointers<S>>& o, void* stream) const 
                                                .dx = o.dx,
                                                .dw = o.dw,
                                                .partials = o.workspace,
-                                               .accumulate = accumulate},
+                                               .accumulate = accumulate,
+                                               .amax = o.amax},
                       stream);
 }
 

@@ -13,6 +13,7 @@
 
 #include "kernels/access.cuh"
 #include "kernels/hopper/griddepcontrol.cuh"
+#include "kernels/magnitude.cuh"
 #include "kernels/norm/norm_launch.hpp"
 #include "kernels/norm/norm_team.cuh"
 
@@ -33,7 +34,7 @@ __device__ __forceinline__ uint4* packs(S* row) {
   return reinterpret_cast<uint4*>(row);
 }
 
-template <class S, int kWarps, int kPacks>
+template <class S, int kWarps, int kPacks, bool kMeasured>
 __global__ void __launch_bounds__(Team<kWarps, kPacks>::kThreads)
     forward_kernel(const RmsnormForward<S> args) {
   using Row = Team<kWarps, kPacks>;
@@ -42,6 +43,8 @@ __global__ void __launch_bounds__(Team<kWarps, kPacks>::kThreads)
   int turn = 0;
   const std::int64_t row = std::int64_t{blockIdx.x} * Row::kTeams + Row::index();
   if (row >= args.rows) return;  // whole teams
+  [[maybe_unused]] std::uint32_t largest = 0, known = 0;
+  if constexpr (kMeasured) known = device::known_largest(args.amax);
   const std::int64_t at = row * args.width;
   const int count = static_cast<int>(args.width / kSize);
   uint4 x[kPacks];
@@ -82,12 +85,15 @@ __global__ void __launch_bounds__(Team<kWarps, kPacks>::kThreads)
     device::unpack<S>(__ldg(packs(args.w) + Row::pack(p)), w);
 #pragma unroll
     for (int i = 0; i < kSize; ++i) values[i] = values[i] * rstd * w[i];
-    packs(args.y + at)[Row::pack(p)] = device::pack<S>(values);
+    const uint4 y = device::pack<S>(values);
+    packs(args.y + at)[Row::pack(p)] = y;
+    if constexpr (kMeasured) largest = max(largest, device::largest_of<S>(y));
   }
   if (Row::pack(0) == 0) args.rstd[row] = rstd;
+  if constexpr (kMeasured) device::add_largest(largest, known, args.amax);
 }
 
-template <class S>
+template <class S, bool kMeasured>
 __global__ void __launch_bounds__(kPlainThreads)
     forward_plain_kernel(const RmsnormForward<S> args) {
   const std::int64_t row = blockIdx.x, at = row * args.width;
@@ -103,10 +109,15 @@ __global__ void __launch_bounds__(kPlainThreads)
   }
   squares = block_sum(squares);
   const float rstd = 1.0F / sqrtf(squares / static_cast<float>(args.width) + args.eps);
-  for (std::int64_t j = threadIdx.x; j < args.width; j += kPlainThreads)
-    args.y[at + j] =
+  [[maybe_unused]] std::uint32_t largest = 0;
+  for (std::int64_t j = threadIdx.x; j < args.width; j += kPlainThreads) {
+    const S y =
         device::round_to<S>(device::to_float(from[at + j]) * rstd * device::to_float(args.w[j]));
+    args.y[at + j] = y;
+    if constexpr (kMeasured) largest = max(largest, device::largest_of<S>(y));
+  }
   if (threadIdx.x == 0) args.rstd[row] = rstd;
+  if constexpr (kMeasured) device::add_largest(largest, args.amax);
 }
 
 // Adds the sums of the block's teams in order and stores them as the block's partial row. With
@@ -140,7 +151,7 @@ __device__ void store_partial(const float (&dw)[kPacks][kPackSize<S>], float* pa
   }
 }
 
-template <class S, int kWarps, int kPacks>
+template <class S, int kWarps, int kPacks, bool kMeasured>
 __global__ void __launch_bounds__(Team<kWarps, kPacks>::kThreads, kWarps > 8 ? 1 : 2)
     backward_kernel(const RmsnormBackward<S> args) {
   using Row = Team<kWarps, kPacks>;
@@ -149,6 +160,7 @@ __global__ void __launch_bounds__(Team<kWarps, kPacks>::kThreads, kWarps > 8 ? 1
   int turn = 0;
   const int count = static_cast<int>(args.width / kSize);
   float dw[kPacks][kSize] = {};
+  [[maybe_unused]] std::uint32_t largest = 0;
   uint4 w[kPacks];
 #pragma unroll
   for (int p = 0; p < kPacks; ++p)
@@ -193,18 +205,23 @@ __global__ void __launch_bounds__(Team<kWarps, kPacks>::kThreads, kWarps > 8 ? 1
         dw[p][i] += gradient[i] * h;
         sum[i] += rstd * (gradient[i] * scale[i] - h * mean);
       }
-      if (Row::pack(p) < count) packs(args.dx + at)[Row::pack(p)] = device::pack<S>(sum);
+      if (Row::pack(p) >= count) continue;
+      const uint4 dx = device::pack<S>(sum);
+      packs(args.dx + at)[Row::pack(p)] = dx;
+      if constexpr (kMeasured) largest = max(largest, device::largest_of<S>(dx));
     }
   }
+  if constexpr (kMeasured) device::add_largest(largest, args.amax);
   hopper::griddepcontrol_launch_dependents();
   store_partial<S, kWarps, kPacks>(dw, args.partials + std::int64_t{blockIdx.x} * args.width,
                                    count);
 }
 
-template <class S>
+template <class S, bool kMeasured>
 __global__ void __launch_bounds__(kPlainThreads)
     backward_plain_kernel(const RmsnormBackward<S> args) {
   float* partial = args.partials + std::int64_t{blockIdx.x} * args.width;
+  [[maybe_unused]] std::uint32_t largest = 0;
   for (std::int64_t j = threadIdx.x; j < args.width; j += kPlainThreads) partial[j] = 0;
   for (std::int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
     const std::int64_t at = row * args.width;
@@ -220,27 +237,35 @@ __global__ void __launch_bounds__(kPlainThreads)
       const float residual =
           args.dresidual != nullptr ? device::to_float(args.dresidual[at + j]) : 0.0F;
       partial[j] += gradient * h;
-      args.dx[at + j] = device::round_to<S>(
-          residual + rstd * (gradient * device::to_float(args.w[j]) - h * mean));
+      const S dx = device::round_to<S>(residual +
+                                       rstd * (gradient * device::to_float(args.w[j]) - h * mean));
+      args.dx[at + j] = dx;
+      if constexpr (kMeasured) largest = max(largest, device::largest_of<S>(dx));
     }
   }
+  if constexpr (kMeasured) device::add_largest(largest, args.amax);
 }
 
 }  // namespace
 
 template <class S>
 int launch(const RmsnormForward<S>& args, void* handle) {
-  if (args.rows == 0) return cudaSuccess;
   const auto stream = static_cast<cudaStream_t>(handle);
-  const bool served =
-      device::whole_packs<S>({args.width}, {args.x, args.delta, args.w, args.sum, args.y}) &&
-      with_team<4>(args.width / kPackSize<S>, [&]<int kWarps, int kPacks>() {
-        using Row = Team<kWarps, kPacks>;
-        const auto blocks = static_cast<unsigned>((args.rows + Row::kTeams - 1) / Row::kTeams);
-        forward_kernel<S, kWarps, kPacks><<<blocks, Row::kThreads, 0, stream>>>(args);
-      });
-  if (!served)
-    forward_plain_kernel<S><<<static_cast<unsigned>(args.rows), kPlainThreads, 0, stream>>>(args);
+  if (const cudaError_t code = device::clear_largest(args.amax, stream); code != cudaSuccess)
+    return code;
+  if (args.rows == 0) return cudaSuccess;
+  device::with_measured(args.amax != nullptr, [&]<bool kMeasured>() {
+    const bool served =
+        device::whole_packs<S>({args.width}, {args.x, args.delta, args.w, args.sum, args.y}) &&
+        with_team<4>(args.width / kPackSize<S>, [&]<int kWarps, int kPacks>() {
+          using Row = Team<kWarps, kPacks>;
+          const auto blocks = static_cast<unsigned>((args.rows + Row::kTeams - 1) / Row::kTeams);
+          forward_kernel<S, kWarps, kPacks, kMeasured><<<blocks, Row::kThreads, 0, stream>>>(args);
+        });
+    if (!served)
+      forward_plain_kernel<S, kMeasured>
+          <<<static_cast<unsigned>(args.rows), kPlainThreads, 0, stream>>>(args);
+  });
   return cudaGetLastError();
 }
 
@@ -248,18 +273,24 @@ template <class S>
 int launch(const RmsnormBackward<S>& args, void* handle) {
   const auto stream = static_cast<cudaStream_t>(handle);
   std::int64_t blocks = std::min(args.rows, kPartials);
+  if (const cudaError_t code = device::clear_largest(args.amax, stream); code != cudaSuccess)
+    return code;
   if (args.rows > 0) {
-    const bool served =
-        device::whole_packs<S>({args.width}, {args.dy, args.x, args.w, args.dresidual, args.dx}) &&
-        with_team<4>(args.width / kPackSize<S>, [&]<int kWarps, int kPacks>() {
-          using Row = Team<kWarps, kPacks>;
-          blocks = std::min((args.rows + Row::kTeams - 1) / Row::kTeams, kPartials);
-          const std::size_t shared = Row::kTeams > 1 ? args.width * sizeof(float) : 0;
-          backward_kernel<S, kWarps, kPacks>
-              <<<static_cast<unsigned>(blocks), Row::kThreads, shared, stream>>>(args);
-        });
-    if (!served)
-      backward_plain_kernel<S><<<static_cast<unsigned>(blocks), kPlainThreads, 0, stream>>>(args);
+    device::with_measured(args.amax != nullptr, [&]<bool kMeasured>() {
+      const bool served =
+          device::whole_packs<S>({args.width},
+                                 {args.dy, args.x, args.w, args.dresidual, args.dx}) &&
+          with_team<4>(args.width / kPackSize<S>, [&]<int kWarps, int kPacks>() {
+            using Row = Team<kWarps, kPacks>;
+            blocks = std::min((args.rows + Row::kTeams - 1) / Row::kTeams, kPartials);
+            const std::size_t shared = Row::kTeams > 1 ? args.width * sizeof(float) : 0;
+            backward_kernel<S, kWarps, kPacks, kMeasured>
+                <<<static_cast<unsigned>(blocks), Row::kThreads, shared, stream>>>(args);
+          });
+      if (!served)
+        backward_plain_kernel<S, kMeasured>
+            <<<static_cast<unsigned>(blocks), kPlainThreads, 0, stream>>>(args);
+    });
     if (const cudaError_t code = cudaGetLastError(); code != cudaSuccess) return code;
   }
   return launch_partial_sums(blocks, args.width, args.partials, args.dw, args.accumulate, handle);

@@ -10,19 +10,20 @@ namespace stowage::kernels {
 ///
 /// The norm is of sum as rounded to storage, so it can be repeated from the stored sum: without
 /// `residual` there are neither delta nor sum, and x stands for the sum. sum may be the same tensor
-/// as x or delta.
+/// as x or delta. Where it is `measured`, amax (1) is the largest magnitude of y.
 struct AddRmsnormForward {
   static constexpr std::string_view kName = "add_rmsnorm_forward";
   std::int64_t rows, width;
   execution::Dtype storage;
   bool residual;
   double eps;
+  bool measured = false;
 
   template <class T>
   struct Operands {
     In<T> x, delta, w;
     Out<T> sum, y;
-    SumsOut<T> rstd;
+    SumsOut<T> rstd, amax;
   };
   void each(auto&& f, auto&... o) const {
     f(in("x", storage, {rows, width}), o.x...);
@@ -31,6 +32,7 @@ struct AddRmsnormForward {
     f(out("sum", storage, {rows, width}).when(residual), o.sum...);
     f(out("y", storage, {rows, width}), o.y...);
     f(out("rstd", execution::accumulation(storage), {rows}), o.rstd...);
+    f(out("amax", execution::accumulation(storage), {1}).when(measured), o.amax...);
   }
   STOWAGE_OPERATOR_MEMBERS;
 };
@@ -40,12 +42,14 @@ struct AddRmsnormForward {
 ///   dx = dresidual + rstd * (g - h * mean(g * h)),  dw = sum over rows of dy * h
 ///
 /// dresidual, the gradient that arrives at the sum along the residual stream, is there with
-/// `residual`; dx may be the same tensor. `accumulate` adds to dw.
+/// `residual`; dx may be the same tensor. `accumulate` adds to dw. Where it is `measured`, amax (1)
+/// is the largest magnitude of dx.
 struct RmsnormBackward {
   static constexpr std::string_view kName = "rmsnorm_backward";
   std::int64_t rows, width;
   execution::Dtype storage;
   bool residual, accumulate;
+  bool measured = false;
 
   template <class T>
   struct Operands {
@@ -53,7 +57,7 @@ struct RmsnormBackward {
     SumsIn<T> rstd;
     In<T> dresidual;
     Out<T> dx;
-    SumsOut<T> dw, workspace;
+    SumsOut<T> dw, workspace, amax;
   };
   void each(auto&& f, auto&... o) const {
     f(in("dy", storage, {rows, width}), o.dy...);
@@ -64,6 +68,7 @@ struct RmsnormBackward {
     f(out("dx", storage, {rows, width}), o.dx...);
     f(sum("dw", accumulate, execution::accumulation(storage), {width}), o.dw...);
     f(workspace(workspace_bytes()), o.workspace...);
+    f(out("amax", execution::accumulation(storage), {1}).when(measured), o.amax...);
   }
   /// For one partial dw of each block of rows.
   std::size_t workspace_bytes() const;

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "execution/host_loops.hpp"
+#include "kernels/magnitude.hpp"
 #include "kernels/norm/rmsnorm.hpp"
 #include "kernels/partials.hpp"
 #include "kernels/reduce.hpp"
@@ -57,6 +58,7 @@ void AddRmsnormForward::reference(const Operands<Pointers<S>>& o) const {
       o.rstd[i] = scale;
     }
   });
+  if (o.amax) *o.amax = largest_magnitude(o.y, rows * width);
 }
 
 template <class S>
@@ -69,6 +71,7 @@ void RmsnormBackward::reference(const Operands<Pointers<S>>& o) const {
                                  o.dresidual ? o.dresidual + at : nullptr, o.dx + at, partial);
                   }
                 });
+  if (o.amax) *o.amax = largest_magnitude(o.dx, rows * width);
 }
 
 STOWAGE_REFERENCES(AddRmsnormForward)

@@ -27,14 +27,14 @@ class Attention final : public Mixer {
         shape_(own_heads(place.config.attention, partition_)),
         core_(make_context_attention(place.config.attention, shape_,
                                      place.ranks.shared_group(parallel::Group::context))),
-        qkv_{qkv_weight(place, all_heads(place.config.attention)), place.fp8_gradients()},
+        qkv_{qkv_weight(place, all_heads(place.config.attention)), place.formats()},
         proj_{{place.prefix + ".attn.proj.weight",
                {width_, query_width(all_heads(place.config.attention))},
                Init::residual_normal,
                true,
                "dense",
                partition_.cut(1, {query_width(all_heads(place.config.attention))})},
-              place.fp8_gradients()},
+              place.formats()},
         q_norm_{norm_parameter(place.prefix + ".attn.q_norm.weight")},
         k_norm_{norm_parameter(place.prefix + ".attn.k_norm.weight")},
         parameters_{proj_.weight, qkv_.weight} {
@@ -42,6 +42,7 @@ class Attention final : public Mixer {
   }
 
   const std::vector<Parameter>& parameters() const override { return parameters_; }
+  Rounding input_rounding() const override { return qkv_.rounding(rows_.size()); }
 
   Tensor forward(Recorder& recorder, Tensor mine) const override {
     Saved& kept = recorder.kept<Saved>(*this);

@@ -1,5 +1,7 @@
 #include "layers/mixers/feed_forward.hpp"
 
+#include "kernels/activation/activation.hpp"
+
 namespace stowage::layers {
 
 using kernels::activation_width;
@@ -24,14 +26,14 @@ FeedForward::FeedForward(const MixerPlace& place, std::int64_t ffn, const char* 
             true,
             "dense",
             place.tensor().cut(0, blocks(activation_, ffn))},
-           place.fp8_gradients()},
+           place.formats()},
       fc2_{{place.prefix + part + ".fc2.weight",
             {place.config.width, ffn},
             Init::residual_normal,
             true,
             "dense",
             place.tensor().cut(1, {ffn})},
-           place.fp8_gradients()},
+           place.formats()},
       parameters_{fc2_.weight, fc1_.weight} {}
 
 Tensor FeedForward::hidden(Recorder& recorder, const std::string& name, const AllRows& x) const {
@@ -45,7 +47,7 @@ Tensor FeedForward::hidden(Recorder& recorder, const std::string& name, const Al
 
 void FeedForward::out(Recorder& recorder, const std::string& name, Tensor active, const SomeRows& y,
                       const RowBlock& some) const {
-  fc2_.forward(recorder, name + "fc2" + some.suffix, {active, some.rows}, y);
+  fc2_.forward(recorder, name + "fc2" + some.suffix, fc2_input(active, some.rows), y);
 }
 
 Tensor FeedForward::hidden_gradient(Recorder& recorder, const std::string& name, const AllRows& dy,
@@ -53,22 +55,26 @@ Tensor FeedForward::hidden_gradient(Recorder& recorder, const std::string& name,
   const std::int64_t n = recorder.tokens();
   const Tensor hidden = recorder.kept<Hidden>(*this).fc1_out;
   const Tensor active = activate(recorder, name + "act_again", hidden);
-  fc2_.backward_weight(recorder, name + "fc2_weight_backward", dy.all, active, position);
+  fc2_.backward_weight(recorder, name + "fc2_weight_backward", dy.all, fc2_input(active), position);
   const Tensor dactive = recorder.scratch(name + "dact", {n, ffn_});
   for (const RowBlock& some : dy.blocks)
     fc2_.backward_input(recorder, name + "fc2_backward" + some.suffix, dy.of(some),
                         {dactive, some.rows});
   const Tensor dhidden = recorder.scratch(name + "dfc1", {n, fc1_.outputs()});
-  recorder.compute(
-      name + "act_backward",
-      kernels::ActivationBackward{
-          .kind = activation_, .rows = n, .columns = ffn_, .storage = recorder.storage()},
-      {.dy = dactive,
-       .x = hidden,
-       .row_weight = {},
-       .dx = dhidden,
-       .drow_weight = {},
-       .valid_rows = {}});
+  const Tensor amax = measure(recorder, fc1_.rounding(1), dhidden);
+  recorder.compute(name + "act_backward",
+                   kernels::ActivationBackward{.kind = activation_,
+                                               .rows = n,
+                                               .columns = ffn_,
+                                               .storage = recorder.storage(),
+                                               .measured = static_cast<bool>(amax)},
+                   {.dy = dactive,
+                    .x = hidden,
+                    .row_weight = {},
+                    .dx = dhidden,
+                    .drow_weight = {},
+                    .valid_rows = {},
+                    .amax = amax});
   return dhidden;
 }
 
@@ -83,6 +89,10 @@ void FeedForward::weight_gradient(Recorder& recorder, const std::string& name, T
 }
 
 Tensor FeedForward::activate(Recorder& recorder, const std::string& name, Tensor hidden) const {
+  if (fc2_.quantised()) {
+    save_activated(recorder, hidden, module_);
+    return hidden;
+  }
   const std::int64_t n = recorder.tokens();
   const Tensor active = recorder.scratch(name, {n, ffn_});
   recorder.compute(

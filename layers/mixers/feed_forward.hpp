@@ -14,7 +14,8 @@ namespace stowage::layers {
 /// act(x W1^T) W2^T: the dense MLP, and the shared expert of a MoE layer.
 ///
 /// Only fc1's output is saved; the activation is computed again in backward, since it costs less
-/// than its bytes.
+/// than its bytes. A quantised fc2 saves what it takes too, a byte for each element, in place of a
+/// pass of three.
 class FeedForward {
  public:
   /// @param key the deck's name of ffn  @param part of the layer, in the parameters' names
@@ -23,11 +24,12 @@ class FeedForward {
               std::string module);
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
+  Rounding input_rounding(int sharers) const { return fc1_.rounding(sharers); }
 
   // Its products, on the rows of all ranks that share it, n of them: the caller exchanges them, and
   // puts what else there is to do beside that. `name` starts the names of the ops.
 
-  /// act(x W1^T).  @param x (n, D)  @return (n, F)
+  /// act(x W1^T).  @param x (n, D)  @return (n, F), or of a quantised fc2 x W1^T, for out() alone
   Tensor hidden(Recorder& recorder, const std::string& name, const AllRows& x) const;
   /// This rank's summand of some rows of the result.  @param active of hidden()  @param y of (n, D)
   void out(Recorder& recorder, const std::string& name, Tensor active, const SomeRows& y,
@@ -47,7 +49,11 @@ class FeedForward {
     Tensor fc1_out;  ///< (n, F1)
   };
 
+  /// What fc2 takes: the activation, or what it applies that to itself, since it rounds the result.
   Tensor activate(Recorder& recorder, const std::string& name, Tensor hidden) const;
+  ProductInput fc2_input(Tensor active, execution::Range some = {}) const {
+    return {active, some, fc2_.quantised() ? std::optional(activation_) : std::nullopt};
+  }
 
   std::int64_t ffn_;  ///< of this rank
   kernels::Activation activation_;

@@ -16,8 +16,8 @@ Tensor GatedNorm::sums(Recorder& recorder, const std::string& name) const {
   return recorder.scratch(name, recorder.accumulation(), {1, recorder.tokens()});
 }
 
-Tensor GatedNorm::forward(Recorder& recorder, Tensor y, Tensor zxbcdt,
-                          std::string_view module) const {
+Tensor GatedNorm::forward(Recorder& recorder, Tensor y, Tensor zxbcdt, std::string_view module,
+                          Rounding rounding) const {
   const std::int64_t n = recorder.tokens();
   const kernels::ColumnsOf<Tensor> z{zxbcdt, 0, inner()};
   const Tensor weight = recorder.parameter(weight_);
@@ -32,20 +32,22 @@ Tensor GatedNorm::forward(Recorder& recorder, Tensor y, Tensor zxbcdt,
     squares = recorder.saved("all_group_squares", recorder.accumulation(), {ranks_.size(), n}, "");
     ranks_.gather_to(recorder, "group_squares", mine, squares);
   }
-  const Tensor gated = recorder.saved("gated", {n, inner()}, module);
+  const Tensor gated = saved(recorder, rounding, "gated", {n, inner()}, module);
+  const Tensor amax = measure(recorder, rounding, gated);
   recorder.compute("gated_norm",
                    kernels::GatedRmsnormForward{.rows = n,
                                                 .width = inner(),
                                                 .groups = groups_,
                                                 .storage = recorder.storage(),
                                                 .eps = epsilon_,
-                                                .shares = shares()},
-                   {.y = y, .z = z, .w = weight, .squares = squares, .out = gated});
+                                                .shares = shares(),
+                                                .measured = static_cast<bool>(amax)},
+                   {.y = y, .z = z, .w = weight, .squares = squares, .out = gated, .amax = amax});
   return gated;
 }
 
 Tensor GatedNorm::backward(Recorder& recorder, Tensor dgated, Tensor y, Tensor zxbcdt,
-                           Tensor dzxbcdt) const {
+                           Tensor dzxbcdt, Tensor amax) const {
   const std::int64_t n = recorder.tokens();
   const kernels::ColumnsOf<Tensor> z{zxbcdt, 0, inner()}, dz{dzxbcdt, 0, inner()};
   const Tensor dy = recorder.scratch("dscan_out", {n, inner()});
@@ -55,7 +57,8 @@ Tensor GatedNorm::backward(Recorder& recorder, Tensor dgated, Tensor y, Tensor z
                                            .storage = recorder.storage(),
                                            .eps = epsilon_,
                                            .accumulate = recorder.batch().accumulate,
-                                           .shares = shares()};
+                                           .shares = shares(),
+                                           .measured = static_cast<bool>(amax)};
   const Tensor workspace = recorder.workspace("norm_gate_workspace", norm.workspace_bytes());
   const Tensor weight = recorder.parameter(weight_), dweight = recorder.gradient(weight_);
   Tensor projections;
@@ -77,7 +80,8 @@ Tensor GatedNorm::backward(Recorder& recorder, Tensor dgated, Tensor y, Tensor z
                     .dw = dweight,
                     .workspace = workspace,
                     .squares = recorder.kept<Saved>(*this).squares,
-                    .projections = projections});
+                    .projections = projections,
+                    .amax = amax});
   return dy;
 }
 

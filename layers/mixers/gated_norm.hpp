@@ -4,6 +4,7 @@
 
 #include "kernels/norm/gated_rmsnorm.hpp"
 #include "layers/recording/partition.hpp"
+#include "layers/recording/roundings.hpp"
 
 namespace stowage::layers {
 
@@ -19,9 +20,13 @@ class GatedNorm {
 
   const Parameter& weight() const { return weight_; }
   /// y (n, inner); z are the first columns of zxbcdt. @return (n, inner), saved
-  Tensor forward(Recorder& recorder, Tensor y, Tensor zxbcdt, std::string_view module) const;
+  /// @param rounding what the product that takes it does with it
+  Tensor forward(Recorder& recorder, Tensor y, Tensor zxbcdt, std::string_view module,
+                 Rounding rounding) const;
   /// Writes the gradient of z into the first columns of dzxbcdt. @return that of y
-  Tensor backward(Recorder& recorder, Tensor dgated, Tensor y, Tensor zxbcdt, Tensor dzxbcdt) const;
+  /// @param amax of the gradient of z, or none
+  Tensor backward(Recorder& recorder, Tensor dgated, Tensor y, Tensor zxbcdt, Tensor dzxbcdt,
+                  Tensor amax) const;
 
  private:
   struct Saved {

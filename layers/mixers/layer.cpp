@@ -40,7 +40,10 @@ Layer::Layer(const Kind& kind, const MixerPlace& place)
             {place.config.width},
             Init::ones,
             false,
-            Partition(place.ranks.group(parallel::Group::tensor)).replicated()} {}
+            Partition(place.ranks.group(parallel::Group::tensor)).replicated()},
+      gradient_rounding_(place.config.product_formats(place.layer - 1).quantised()
+                             ? Rounding::measured
+                             : Rounding::none) {}
 
 std::string Layer::prefix() const { return fmt::format("layers.{}.{}", index_, kind_->scope); }
 
@@ -56,7 +59,9 @@ Stream Layer::forward(Recorder& recorder, Stream stream) const {
   const auto scope = recorder.program().enter(kind_->scope, index_, recorder.batch().slot);
   const std::int64_t n = recorder.rows();
   Saved& kept = recorder.kept<Saved>(*this);
-  kept.normed = recorder.saved("normed", {n, width_}, kind_->input_module);
+  const Rounding rounding = mixer_->input_rounding();
+  kept.normed = saved(recorder, rounding, "normed", {n, width_}, kind_->input_module);
+  kept.amax = measure(recorder, rounding, kept.normed);
   kept.rstd = recorder.saved("rstd", recorder.accumulation(), {n}, kind_->norm_module);
   kept.sum = stream.delta ? recorder.saved("sum", {n, width_}, kind_->norm_module) : stream.x;
   record_norm(recorder, stream, kept);
@@ -70,9 +75,15 @@ void Layer::record_norm(Recorder& recorder, const Stream& stream, const Saved& k
                                           .width = width_,
                                           .storage = recorder.storage(),
                                           .residual = false,
-                                          .eps = epsilon_};
-  const kernels::OperandsOf<kernels::AddRmsnormForward, Tensor> again{
-      .x = kept.sum, .delta = {}, .w = w, .sum = {}, .y = kept.normed, .rstd = kept.rstd};
+                                          .eps = epsilon_,
+                                          .measured = static_cast<bool>(kept.amax)};
+  const kernels::OperandsOf<kernels::AddRmsnormForward, Tensor> again{.x = kept.sum,
+                                                                      .delta = {},
+                                                                      .w = w,
+                                                                      .sum = {},
+                                                                      .y = kept.normed,
+                                                                      .rstd = kept.rstd,
+                                                                      .amax = kept.amax};
   if (!stream.delta) return recorder.compute("norm", of_sum, again);
   kernels::AddRmsnormForward with_residual = of_sum;
   with_residual.residual = true;
@@ -82,7 +93,8 @@ void Layer::record_norm(Recorder& recorder, const Stream& stream, const Saved& k
                     .w = w,
                     .sum = kept.sum,
                     .y = kept.normed,
-                    .rstd = kept.rstd});
+                    .rstd = kept.rstd,
+                    .amax = kept.amax});
   recorder.rerun_only("norm_again", of_sum, again);
 }
 
@@ -101,7 +113,8 @@ Tensor Layer::backward(Recorder& recorder, Tensor dsum) const {
                                       .width = width_,
                                       .storage = recorder.storage(),
                                       .residual = true,
-                                      .accumulate = recorder.batch().accumulate};
+                                      .accumulate = recorder.batch().accumulate,
+                                      .measured = gradient_rounding_ != Rounding::none};
   const Tensor workspace = recorder.workspace("norm_workspace", norm.workspace_bytes());
   recorder.compute("norm_backward", norm,
                    {.dy = dnormed,
@@ -111,7 +124,8 @@ Tensor Layer::backward(Recorder& recorder, Tensor dsum) const {
                     .dresidual = dsum,
                     .dx = dx,
                     .dw = recorder.gradient(norm_),
-                    .workspace = workspace});
+                    .workspace = workspace,
+                    .amax = measure(recorder, gradient_rounding_, dx)});
   recorder.append_postponed(last);
   return dx;
 }

@@ -6,7 +6,7 @@
 
 #include "layers/recording/kind.hpp"
 #include "layers/recording/partition.hpp"
-#include "layers/recording/recorder.hpp"
+#include "layers/recording/roundings.hpp"
 #include "parallel/groups/ranks.hpp"
 
 namespace stowage::layers {
@@ -20,6 +20,8 @@ class Mixer {
  public:
   virtual ~Mixer() = default;
 
+  /// What its products do with forward's x.
+  virtual Rounding input_rounding() const { return Rounding::none; }
   /// Its parameters, in the order in which backward finishes their gradients.
   virtual const std::vector<Parameter>& parameters() const = 0;
 
@@ -47,8 +49,8 @@ struct MixerPlace {
 
   /// How tensor ranks share it.
   Partition tensor() const { return Partition(ranks.group(parallel::Group::tensor)); }
-  /// As what its products quantise gradients; none: they are not quantised.
-  std::optional<execution::Dtype> fp8_gradients() const { return config.fp8_gradients(layer); }
+  /// What its products round to.
+  ProductFormats formats() const { return config.product_formats(layer); }
 };
 
 /// @throws Error (exit 2) if heads, groups, widths or experts do not divide among the ranks
@@ -84,6 +86,7 @@ class Layer {
  private:
   struct Saved {
     Tensor sum, normed, rstd;
+    Tensor amax;  ///< of normed, if it is rounded
     PostponedOps weights;
   };
 
@@ -95,6 +98,7 @@ class Layer {
   int index_;
   std::unique_ptr<Mixer> mixer_;
   Parameter norm_;
+  Rounding gradient_rounding_;  ///< of the gradient that it hands to the layer before
 };
 
 }  // namespace stowage::layers

@@ -1,5 +1,6 @@
 #include "kernels/conv1d/conv1d.hpp"
 #include "kernels/conv_scan/conv_scan.hpp"
+#include "kernels/fp8/quantise.hpp"
 #include "kernels/ssd/ssd.hpp"
 #include "layers/context/segment_exchange.hpp"
 #include "layers/mixers/gated_norm.hpp"
@@ -63,10 +64,10 @@ class Mamba final : public Mixer {
     in_proj_ = {parameter("in_proj.weight", {all.projection(), width_}, Init::normal, true,
                           partition.cut(0, {inner, inner, group, group, heads}),
                           repeat(2 * mamba_.inner())),
-                place.fp8_gradients()};
+                place.formats()};
     out_proj_ = {parameter("out_proj.weight", {width_, inner}, Init::residual_normal, true,
                            partition.cut(1, {inner})),
-                 place.fp8_gradients()};
+                 place.formats()};
     conv_weight_ = parameter("conv1d.weight", {all.conv_channels(), all.conv_width},
                              Init::uniform_taps, false, by_channel, channels);
     conv_bias_ =
@@ -79,6 +80,7 @@ class Mamba final : public Mixer {
   }
 
   const std::vector<Parameter>& parameters() const override { return parameters_; }
+  Rounding input_rounding() const override { return in_proj_.rounding(rows_.size()); }
 
   Tensor forward(Recorder& recorder, Tensor mine) const override {
     const std::int64_t n = recorder.tokens();
@@ -94,7 +96,8 @@ class Mamba final : public Mixer {
     if (mamba_.form == Form::separate) convolve(recorder, kept);
     kept.y = recorder.saved("scan_out", {n, mamba_.inner()}, "mamba_ssm");
     mamba_.form == Form::separate ? scan(recorder, kept) : conv_scan(recorder, kept);
-    kept.gated = norm_.forward(recorder, kept.y, kept.zxbcdt, "mamba_out_proj");
+    kept.gated = norm_.forward(recorder, kept.y, kept.zxbcdt, "mamba_out_proj",
+                               out_proj_.rounding(rows_.size()));
     return rows_.reduce_each(
         recorder, "out", "delta", width_, [&](const SomeRows& out, const RowBlock& some) {
           out_proj_.forward(recorder, "out_proj" + some.suffix, {kept.gated, some.rows}, out);
@@ -113,12 +116,20 @@ class Mamba final : public Mixer {
     out_proj_.backward_weight(recorder, "out_proj_weight_backward", dy.all, kept.gated,
                               rows_.spare_weights());
     const Tensor dzxbcdt = recorder.scratch("din_proj_out", {n, mamba_.projection()});
-    const Tensor dscan = norm_.backward(recorder, dgated, kept.y, kept.zxbcdt, dzxbcdt);
+    const Tensor amax = measure(recorder, in_proj_.rounding(rows_.size()), dzxbcdt);
+    const Tensor dscan = norm_.backward(recorder, dgated, kept.y, kept.zxbcdt, dzxbcdt, amax);
     if (mamba_.form == Form::fused) {
       conv_scan_backward(recorder, kept, dscan, dzxbcdt);
     } else {
       const Tensor dxbc = scan_backward(recorder, kept, dscan, dzxbcdt);
       convolve_backward(recorder, kept, dxbc, dzxbcdt);
+    }
+    if (amax) {
+      const std::int64_t others = mamba_.projection() - mamba_.inner();
+      recorder.compute(
+          "din_proj_out_amax",
+          kernels::JoinLargestMagnitude{.rows = n, .width = others, .storage = recorder.storage()},
+          {.x = {dzxbcdt, mamba_.inner(), others}, .amax = amax});
     }
     const Tensor dx = recorder.scratch("dx", {n, width_});
     in_proj_.backward_input(recorder, "in_proj_backward", dzxbcdt, dx);

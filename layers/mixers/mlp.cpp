@@ -12,6 +12,7 @@ class Mlp final : public Mixer {
         body_(place, place.config.mlp.ffn, "model.ffn_hidden_size", ".mlp", "mlp_act") {}
 
   const std::vector<Parameter>& parameters() const override { return body_.parameters(); }
+  Rounding input_rounding() const override { return body_.input_rounding(rows_.size()); }
 
   Tensor forward(Recorder& recorder, Tensor x) const override {
     recorder.kept<Input>(*this).x = x;

@@ -101,6 +101,11 @@ class Moe final : public Mixer {
   }
 
   const std::vector<Parameter>& parameters() const override { return parameters_; }
+  Rounding input_rounding() const override {
+    // The router reads the values once more in backward.
+    return shared_ && shared_->input_rounding(1) != Rounding::none ? Rounding::measured
+                                                                   : Rounding::none;
+  }
   std::vector<execution::TensorInfo> states(Precision precision) const override {
     return router_.states(precision);
   }

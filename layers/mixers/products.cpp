@@ -16,6 +16,7 @@ namespace {
 
 // How an op is appended: where it stands, or with what makes gradients of weights.
 struct InPlace {
+  static constexpr bool kInPlace = true;
   Recorder& recorder;
   template <class Op>
   void operator()(std::string_view name, const Op& op,
@@ -24,6 +25,7 @@ struct InPlace {
   }
 };
 struct ForWeights {
+  static constexpr bool kInPlace = false;
   Recorder& recorder;
   WeightsPosition position;
   template <class Op>
@@ -33,67 +35,123 @@ struct ForWeights {
   }
 };
 
+/// A payload with its scale, in one tensor: saved under a module, or scratch.
+Tensor quantised_tensor(Recorder& recorder, std::string_view name, Dtype format,
+                        std::vector<std::int64_t> shape, std::string_view module) {
+  const execution::Lifetime lifetime =
+      module.empty() ? execution::Lifetime::scratch : execution::Lifetime::saved;
+  execution::TensorInfo info = execution::one_buffer(
+      recorder.full_name(name), format, std::move(shape), lifetime, std::string(module));
+  info.buffers.push_back({"scale", recorder.accumulation(), {1}});
+  return recorder.program().add(std::move(info));
+}
+
+kernels::BufferOf<Tensor> scale_of(Tensor factor) { return {factor, 1}; }
+
+/// Evaluation has no backward, which transposes are for.
+bool has_backward(const Recorder& recorder) {
+  return static_cast<bool>(recorder.batch().loss_scale);
+}
+
 }  // namespace
 
 /// @param record appends an op: record(name, op, operands)
 template <class Record>
-Product::Factor Product::quantise(Recorder& recorder, std::string_view name, const SomeRows& x,
-                                  Dtype format, bool plain, bool transposed,
-                                  const Record& record) const {
-  const std::int64_t rows = recorder.count(x), width = recorder.buffer(x.whole).shape.back();
+Product::Factor Product::quantise(Recorder& recorder, std::string_view name, const ProductInput& x,
+                                  Dtype format, const Wanted& wanted, const Record& record) const {
+  const std::int64_t rows = recorder.count(x), columns = recorder.buffer(x.whole).shape.back();
+  const std::int64_t width =
+      x.activation ? columns / kernels::activation_width(*x.activation, 1) : columns;
   if (rows % 16 != 0 || width % 16 != 0)
     execution::throw_usage(
-        "train.precision = \"fp8\": the product of {} takes ({}, {}) elements at a time; both must "
+        "train.precision = \"{}\": the product of {} takes ({}, {}) elements at a time; both must "
         "be multiples of 16",
-        weight.name, rows, width);
-  const kernels::LargestMagnitude largest{
-      .rows = rows, .width = width, .storage = recorder.storage()};
-  const kernels::Quantise rounding{.rows = rows,
-                                   .width = width,
-                                   .storage = recorder.storage(),
-                                   .payload = format,
-                                   .plain = plain,
-                                   .transposed = transposed};
+        formats.precision->name, weight.name, rows, width);
   const auto called = [&](std::string_view what) { return fmt::format("{}_{}", name, what); };
-  const Tensor amax = recorder.scratch(called("amax"), recorder.accumulation(), {1});
-  Factor factor{.payload = {},
-                .transposed = {},
-                .scale = recorder.scratch(called("scale"), recorder.accumulation(), {1}),
-                .dtype = format};
-  if (plain) factor.payload = recorder.scratch(called("payload"), format, {rows, width});
-  if (transposed) factor.transposed = recorder.scratch(called("transposed"), format, {width, rows});
-  record(called("amax"), largest, {.x = x, .amax = amax});
-  record(called("quantise"), rounding,
+  const bool whole = x.rows == Range{}, activated = x.activation.has_value();
+  Tensor amax = whole ? magnitude(recorder, x.whole, activated) : Tensor{};
+  if (!amax) {
+    // What is left for later is not known to the ops before.
+    amax = whole && Record::kInPlace
+               ? measure(recorder, x.whole, activated)
+               : recorder.scratch(called("amax"), recorder.accumulation(), {1});
+    record(called("amax"),
+           kernels::LargestMagnitude{.rows = rows,
+                                     .width = width,
+                                     .storage = recorder.storage(),
+                                     .activation = x.activation},
+           {.x = x, .amax = amax});
+  }
+  Factor factor{.plain = {}, .transposed = {}, .dtype = format};
+  if (wanted.plain)
+    factor.plain = quantised_tensor(recorder, called("payload"), format, {rows, width}, {});
+  if (wanted.transposed)
+    factor.transposed =
+        quantised_tensor(recorder, called("transposed"), format, {width, rows}, wanted.module);
+  record(called("quantise"),
+         kernels::Quantise{.rows = rows,
+                           .width = width,
+                           .storage = recorder.storage(),
+                           .payload = format,
+                           .plain = wanted.plain,
+                           .transposed = wanted.transposed,
+                           .activation = x.activation},
          {.x = x,
           .amax = amax,
-          .payload = factor.payload,
+          .payload = factor.plain,
+          .scale = scale_of(factor.plain),
           .transposed = factor.transposed,
-          .scale = factor.scale});
+          .transposed_scale = scale_of(factor.transposed)});
   return factor;
 }
 
-Product::Factor Product::quantise(Recorder& recorder, std::string_view name, const SomeRows& x,
-                                  Dtype format, bool plain, bool transposed) const {
-  return quantise(recorder, name, x, format, plain, transposed, InPlace{recorder});
+Product::Factor Product::quantise(Recorder& recorder, std::string_view name, const ProductInput& x,
+                                  Dtype format, const Wanted& wanted) const {
+  return quantise(recorder, name, x, format, wanted, InPlace{recorder});
 }
 
-/// The gradient of the result; of a whole one both payloads, for both products that take it.
-Product::Factor Product::gradient(Recorder& recorder, std::string_view name,
-                                  const SomeRows& dy) const {
-  if (dy.rows != Range{}) return quantise(recorder, name, dy, *fp8_gradients, true, false);
-  Gradient& kept = recorder.kept<Gradient>(*this);
-  if (kept.of != dy.whole)
-    kept = {dy.whole, quantise(recorder, name, dy, *fp8_gradients, true, true)};
+/// x for forward; of a whole one that backward needs in no other form, what backward needs too.
+Product::Factor Product::input(Recorder& recorder, std::string_view name,
+                               const ProductInput& x) const {
+  if (x.rows != Range{}) return quantise(recorder, name, x, formats.values(), {true, false});
+  RoundedInput& kept = recorder.kept<RoundedInput>(*this);
+  if (kept.of != x.whole) {
+    const std::string_view module = module_of_payload(recorder, x.whole, x.activation.has_value());
+    const bool saved = !module.empty() && has_backward(recorder);
+    kept = {{x.whole, quantise(recorder, name, x, formats.values(), {true, saved, module})}};
+  }
   return kept.factor;
 }
 
-void Product::forward(Recorder& recorder, std::string_view name, const SomeRows& x,
+/// The weight of a step. Forward comes first, but where it takes some of the outputs at a time.
+Product::Factor Product::whole_weight(Recorder& recorder, std::string_view name,
+                                      bool forward) const {
+  Factor& kept = recorder.kept_of_step<Factor>(*this);
+  if (!(forward ? kept.plain : kept.transposed))
+    kept = quantise(recorder, name, recorder.parameter(weight), formats.values(),
+                    {forward, has_backward(recorder)});
+  return kept;
+}
+
+/// The gradient of the result; of a whole one both tensors, for both products that take it.
+Product::Factor Product::gradient(Recorder& recorder, std::string_view name,
+                                  const SomeRows& dy) const {
+  if (dy.rows != Range{}) return quantise(recorder, name, dy, formats.gradients, {true, false});
+  RoundedGradient& kept = recorder.kept<RoundedGradient>(*this);
+  if (kept.of != dy.whole)
+    kept = {{dy.whole, quantise(recorder, name, dy, formats.gradients, {true, true})}};
+  return kept.factor;
+}
+
+void Product::forward(Recorder& recorder, std::string_view name, const ProductInput& x,
                       const SomeRows& y, Range some) const {
   const SomeRows w(recorder.parameter(weight), some);
-  if (fp8_gradients) {
-    recorder.kept<Gradient>(*this) = {};
-    const Factor left = quantise(recorder, fmt::format("{}_x", name), x, Dtype::e4m3, true, false);
-    const Factor right = quantise(recorder, fmt::format("{}_w", name), w, Dtype::e4m3, true, false);
+  if (quantised()) {
+    const Factor left = input(recorder, fmt::format("{}_x", name), x);
+    const std::string of_w = fmt::format("{}_w", name);
+    const Factor right = some == Range{}
+                             ? whole_weight(recorder, of_w, true)
+                             : quantise(recorder, of_w, w, formats.values(), {true, false});
     return recorder.compute(name,
                             kernels::Fp8Product{.m = recorder.count(x),
                                                 .n = recorder.count(w),
@@ -102,10 +160,10 @@ void Product::forward(Recorder& recorder, std::string_view name, const SomeRows&
                                                 .a = left.dtype,
                                                 .b = right.dtype,
                                                 .fast = true},
-                            {.a = left.payload,
-                             .b = right.payload,
-                             .a_scale = left.scale,
-                             .b_scale = right.scale,
+                            {.a = left.plain,
+                             .b = right.plain,
+                             .a_scale = scale_of(left.plain),
+                             .b_scale = scale_of(right.plain),
                              .c = y});
   }
   recorder.compute(name,
@@ -119,10 +177,9 @@ void Product::forward(Recorder& recorder, std::string_view name, const SomeRows&
 
 void Product::backward_input(Recorder& recorder, std::string_view name, const SomeRows& dy,
                              const SomeRows& dx, bool accumulate) const {
-  if (fp8_gradients) {
+  if (quantised()) {
     const Factor left = gradient(recorder, fmt::format("{}_dy", name), dy);
-    const Factor right = quantise(recorder, fmt::format("{}_w", name), recorder.parameter(weight),
-                                  Dtype::e4m3, false, true);
+    const Factor right = whole_weight(recorder, fmt::format("{}_w", name), false);
     return recorder.compute(name,
                             kernels::Fp8Product{.m = recorder.count(dy),
                                                 .n = inputs(),
@@ -131,10 +188,10 @@ void Product::backward_input(Recorder& recorder, std::string_view name, const So
                                                 .a = left.dtype,
                                                 .b = right.dtype,
                                                 .accumulate = accumulate},
-                            {.a = left.payload,
+                            {.a = left.plain,
                              .b = right.transposed,
-                             .a_scale = left.scale,
-                             .b_scale = right.scale,
+                             .a_scale = scale_of(left.plain),
+                             .b_scale = scale_of(right.transposed),
                              .c = dx});
   }
   recorder.compute(name,
@@ -147,13 +204,16 @@ void Product::backward_input(Recorder& recorder, std::string_view name, const So
                    {.dy = dy, .w = recorder.parameter(weight), .dx = dx});
 }
 
-void Product::backward_weight(Recorder& recorder, std::string_view name, Tensor dy, Tensor x,
-                              WeightsPosition position) const {
-  if (fp8_gradients) {
+void Product::backward_weight(Recorder& recorder, std::string_view name, Tensor dy,
+                              const ProductInput& x, WeightsPosition position) const {
+  if (quantised()) {
     const Factor left = gradient(recorder, fmt::format("{}_dy", name), dy);
     const ForWeights record{recorder, position};
-    const Factor right =
-        quantise(recorder, fmt::format("{}_x", name), x, Dtype::e4m3, false, true, record);
+    const RoundedInput& kept = recorder.kept<RoundedInput>(*this);
+    const Factor right = kept.of == x.whole && kept.factor.transposed
+                             ? kept.factor
+                             : quantise(recorder, fmt::format("{}_x", name), x, formats.values(),
+                                        {false, true}, record);
     return record(name,
                   kernels::Fp8Product{.m = outputs(),
                                       .n = inputs(),
@@ -165,8 +225,8 @@ void Product::backward_weight(Recorder& recorder, std::string_view name, Tensor 
                                       .accumulate = recorder.batch().accumulate},
                   {.a = left.transposed,
                    .b = right.transposed,
-                   .a_scale = left.scale,
-                   .b_scale = right.scale,
+                   .a_scale = scale_of(left.transposed),
+                   .b_scale = scale_of(right.transposed),
                    .c = recorder.gradient(weight)});
   }
   recorder.compute_weights(name,
@@ -176,7 +236,7 @@ void Product::backward_weight(Recorder& recorder, std::string_view name, Tensor 
                                                          .storage = recorder.storage(),
                                                          .result = recorder.buffer(dy).dtype,
                                                          .accumulate = recorder.batch().accumulate},
-                           {.dy = dy, .x = x, .dw = recorder.gradient(weight)}, position);
+                           {.dy = dy, .x = x.whole, .dw = recorder.gradient(weight)}, position);
 }
 
 void Product::backward(Recorder& recorder, std::string_view name, Tensor dy, Tensor x,

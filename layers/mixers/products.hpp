@@ -4,51 +4,83 @@
 #include <optional>
 #include <string_view>
 
-#include "layers/recording/recorder.hpp"
+#include "kernels/activation/kind.hpp"
+#include "layers/recording/precision.hpp"
+#include "layers/recording/roundings.hpp"
 
 namespace stowage::layers {
 
+/// Rows that a product takes. A quantised one applies an activation to them as it rounds.
+struct ProductInput : SomeRows {
+  ProductInput(Tensor of, execution::Range some = {},  // NOLINT(google-explicit-constructor)
+               std::optional<kernels::Activation> then = {})
+      : SomeRows(of, some), activation(then) {}
+  ProductInput(const SomeRows& of)  // NOLINT(google-explicit-constructor): no activation
+      : SomeRows(of) {}
+
+  std::optional<kernels::Activation> activation;
+};
+
 /// A matrix product y = x w^T and its gradients as recorded ops: shared by all layers. A quantised
 /// one computes all three in 8 bits (kernels/fp8/quantise.hpp): each factor, or the rows of it that
-/// a product takes, is rounded with a scale of its own just before it is used. Activations and
-/// weights are e4m3. It needs rows, outputs and inputs in multiples of 16.
+/// a product takes, is rounded with a scale of its own. It needs rows, outputs and inputs in
+/// multiples of 16.
+///
+/// A factor is rounded once where that serves: a weight in a step, by the first microbatch, and x
+/// where backward needs nothing else of it (layers/recording/roundings.hpp).
 struct Product {
-  Parameter weight;                                    ///< (outputs, inputs)
-  std::optional<execution::Dtype> fp8_gradients = {};  ///< none: it is not quantised
+  Parameter weight;             ///< (outputs, inputs)
+  ProductFormats formats = {};  ///< of its factors
 
   std::int64_t outputs() const { return weight.local(0); }
   std::int64_t inputs() const { return weight.local(1); }
+  bool quantised() const { return formats.quantised(); }
+  /// What it does with x, of which it takes all rows at once if nobody shares them.
+  Rounding rounding(int sharers) const {
+    if (!quantised()) return Rounding::none;
+    return sharers == 1 && formats.precision->saves_factors ? Rounding::saved : Rounding::measured;
+  }
 
   /// y (n, outputs), of a tensor that the caller made, of storage or accumulation dtype.
   /// @param some of the outputs, which are the columns of y; none: all
-  void forward(Recorder& recorder, std::string_view name, const SomeRows& x, const SomeRows& y,
+  void forward(Recorder& recorder, std::string_view name, const ProductInput& x, const SomeRows& y,
                execution::Range some = {}) const;
   /// dx (n, inputs) from dy: stored, or added when `accumulate`.
   void backward_input(Recorder& recorder, std::string_view name, const SomeRows& dy,
                       const SomeRows& dx, bool accumulate = false) const;
   /// The weight's gradient, stored or added as the microbatch asks. It may be left for later.
-  void backward_weight(Recorder& recorder, std::string_view name, Tensor dy, Tensor x,
+  void backward_weight(Recorder& recorder, std::string_view name, Tensor dy, const ProductInput& x,
                        WeightsPosition position = WeightsPosition::in_place) const;
   /// Both in one op, dx added: for few outputs, where reading x and dx is what costs.
   void backward(Recorder& recorder, std::string_view name, Tensor dy, Tensor x, Tensor dx) const;
 
  private:
-  /// A quantised factor: its payload, the transpose of it, and its scale.
+  /// A quantised factor and its transpose, of which either may be left out: tensors of a payload
+  /// and its scale.
   struct Factor {
-    Tensor payload, transposed, scale;
-    execution::Dtype dtype;
+    Tensor plain, transposed;
+    execution::Dtype dtype = {};
   };
-  /// dy whole, which both gradients are made from.
-  struct Gradient {
+  /// A whole tensor that was quantised, for all products that take it.
+  struct Rounded {
     Tensor of;
     Factor factor;
   };
+  struct RoundedInput : Rounded {};
+  struct RoundedGradient : Rounded {};
+  /// Which of a factor's tensors are wanted, and the module that the transpose is saved under.
+  struct Wanted {
+    bool plain, transposed;
+    std::string_view module = {};
+  };
 
   template <class Record>
-  Factor quantise(Recorder& recorder, std::string_view name, const SomeRows& x,
-                  execution::Dtype format, bool plain, bool transposed, const Record& record) const;
-  Factor quantise(Recorder& recorder, std::string_view name, const SomeRows& x,
-                  execution::Dtype format, bool plain, bool transposed) const;
+  Factor quantise(Recorder& recorder, std::string_view name, const ProductInput& x,
+                  execution::Dtype format, const Wanted& wanted, const Record& record) const;
+  Factor quantise(Recorder& recorder, std::string_view name, const ProductInput& x,
+                  execution::Dtype format, const Wanted& wanted) const;
+  Factor input(Recorder& recorder, std::string_view name, const ProductInput& x) const;
+  Factor whole_weight(Recorder& recorder, std::string_view name, bool forward) const;
   Factor gradient(Recorder& recorder, std::string_view name, const SomeRows& dy) const;
 };
 

@@ -50,7 +50,8 @@ Tensor Head::norm(Recorder& recorder, Stream stream) const {
                     .w = recorder.parameter(norm_),
                     .sum = kept.sum,
                     .y = normed,
-                    .rstd = kept.rstd});
+                    .rstd = kept.rstd,
+                    .amax = {}});
   return normed;
 }
 
@@ -189,7 +190,8 @@ Tensor Head::backward(Recorder& recorder) const {
                     .dresidual = {},
                     .dx = dsum,
                     .dw = recorder.gradient(norm_),
-                    .workspace = workspace});
+                    .workspace = workspace,
+                    .amax = {}});
   return dsum;
 }
 

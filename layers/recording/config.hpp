@@ -2,13 +2,13 @@
 
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <string>
 
 #include "execution/dtype.hpp"
-#include "kernels/activation/activation.hpp"
+#include "kernels/activation/kind.hpp"
 #include "kernels/moe/forced_load.hpp"
 #include "kernels/rope/rope_frequencies.hpp"
+#include "layers/recording/precision.hpp"
 
 namespace stowage::layers {
 
@@ -100,24 +100,22 @@ struct ModelConfig {
     bool tells_load = false;  ///< training steps leave the load of each expert behind (kRouterLoad)
   } moe;
 
-  /// Products of 8 bits, of all layers but the first and the last ones: in_proj and out_proj, qkv
-  /// and proj, dense MLPs and shared experts.
-  struct Fp8 {
-    bool on = false;
-    int first_layers = 2, last_layers = 2;                ///< that stay as they are
-    execution::Dtype gradients = execution::Dtype::e5m2;  ///< as what they are quantised
-  } fp8;
+  /// Products of all layers but the first and the last ones, which stay as they are: in_proj and
+  /// out_proj, qkv and proj, dense MLPs and shared experts.
+  struct Products {
+    const ProductPrecision* precision = &kProductsOfDtype;
+    int first_layers = 2, last_layers = 2;
+    execution::Dtype gradients = execution::Dtype::e5m2;  ///< as what they are rounded
+  } products;
 
   int layers() const {
     int count = 0;
     for (const char letter : pattern) count += letter != '|';
     return count;
   }
-  /// As what a layer quantises gradients; none: its products are not quantised.
-  std::optional<execution::Dtype> fp8_gradients(int layer) const {
-    const bool quantised =
-        fp8.on && layer >= fp8.first_layers && layer < layers() - fp8.last_layers;
-    return quantised ? std::optional(fp8.gradients) : std::nullopt;
+  ProductFormats product_formats(int layer) const {
+    const bool inner = layer >= products.first_layers && layer < layers() - products.last_layers;
+    return inner ? ProductFormats{products.precision, products.gradients} : ProductFormats{};
   }
 };
 

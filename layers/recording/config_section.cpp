@@ -1,6 +1,8 @@
 // Rows of [model] that all layers share.
 #include "layers/recording/config_section.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cctype>
 
@@ -50,32 +52,45 @@ std::vector<Row<ModelConfig>> rows<ModelConfig>() {
                                 [](const layers::Kind* k) { return std::ispunct(k->letter); });
   for (const layers::Kind* kind : kinds)
     if (kind->rows) kind->rows(all);
-  append(all, &ModelConfig::fp8);
+  append(all, &ModelConfig::products);
   return all;
 }
 
+/// "of dtype, or of 8 bits": what the precisions are, and their names.
+std::string precision_help() {
+  std::string all;
+  for (const layers::ProductPrecision* precision : layers::kProductPrecisions)
+    all += (all.empty() ? "" : ", or ") + std::string(precision->help);
+  return all;
+}
+Words<const layers::ProductPrecision*> precision_words() {
+  Words<const layers::ProductPrecision*> words;
+  for (const layers::ProductPrecision* precision : layers::kProductPrecisions)
+    words.emplace_back(precision->name, precision);
+  return words;
+}
+
 template <>
-std::vector<Row<ModelConfig::Fp8>> rows<ModelConfig::Fp8>() {
-  using Fp8 = ModelConfig::Fp8;
+std::vector<Row<ModelConfig::Products>> rows<ModelConfig::Products>() {
+  using Products = ModelConfig::Products;
+  static const std::string help =
+      "Products of in_proj, out_proj, qkv, proj, dense MLPs and shared experts: " +
+      precision_help() + ". What is stored stays in dtype.";
   return {
-      row(&Fp8::on,
-          {.key = "train.precision",
+      row(&Products::precision, {.key = "train.precision", .numerics = true, .help = help},
+          precision_words()),
+      row(&Products::first_layers,
+          {.key = "train.fp8_first_layers",
+           .unit = "layers",
+           .range = between(0, kMostCount),
            .numerics = true,
-           .help = "Products of in_proj, out_proj, qkv, proj, dense MLPs and shared experts: of "
-                   "dtype, or of 8 bits, each factor with a scale of its own. What is stored stays "
-                   "in dtype."},
-          {{"dtype", false}, {"fp8", true}}),
-      row(&Fp8::first_layers, {.key = "train.fp8_first_layers",
-                               .unit = "layers",
-                               .range = between(0, kMostCount),
-                               .numerics = true,
-                               .help = "With precision fp8: first layers that stay in dtype."}),
-      row(&Fp8::last_layers, {.key = "train.fp8_last_layers",
-                              .unit = "layers",
-                              .range = between(0, kMostCount),
-                              .numerics = true,
-                              .help = "With precision fp8: last layers that stay in dtype."}),
-      row(&Fp8::gradients,
+           .help = "With precision fp8: first layers that stay in dtype."}),
+      row(&Products::last_layers, {.key = "train.fp8_last_layers",
+                                   .unit = "layers",
+                                   .range = between(0, kMostCount),
+                                   .numerics = true,
+                                   .help = "With precision fp8: last layers that stay in dtype."}),
+      row(&Products::gradients,
           {.key = "train.fp8_gradients",
            .numerics = true,
            .help =
@@ -124,14 +139,28 @@ void check(const ModelConfig& model, const Deck& deck) {
                 {key(&TrainConfig::micro_batch_size), key(&TrainConfig::seq_length), width});
   for (const Kind* kind : all_kinds())
     if (kind->check && kind->in(pattern)) kind->check(model, deck);
-  using Fp8 = ModelConfig::Fp8;
-  if (model.fp8.on && model.fp8.first_layers + model.fp8.last_layers >= model.layers())
-    throw_usage("{} with {} and {} quantises none of the {} layers of {}", cite(deck, &Fp8::on),
-                cite(deck, &Fp8::first_layers), cite(deck, &Fp8::last_layers), model.layers(),
-                key(&ModelConfig::pattern));
+  using Products = ModelConfig::Products;
+  const Products& products = model.products;
+  if (products.precision->factors && products.first_layers + products.last_layers >= model.layers())
+    throw_usage("{} with {} and {} quantises none of the {} layers of {}",
+                cite(deck, &Products::precision), cite(deck, &Products::first_layers),
+                cite(deck, &Products::last_layers), model.layers(), key(&ModelConfig::pattern));
   if (read(deck, &inputs::DataConfig::document_token) >= model.vocabulary)
     throw_usage("{} must be below {}", cite(deck, &inputs::DataConfig::document_token),
                 cite(deck, &ModelConfig::vocabulary));
+}
+
+void require_products(const Deck& deck, int capability) {
+  const ProductPrecision& wanted = *read(deck, &ModelConfig::Products::precision);
+  if (capability >= wanted.capability) return;
+  std::string allowed;
+  for (const ProductPrecision* other : kProductPrecisions)
+    if (capability >= other->capability)
+      allowed += fmt::format("{}\"{}\"", allowed.empty() ? "" : ", ", other->name);
+  throw_usage(
+      "{} needs a GPU of compute capability {}.{} or newer, this one has {}.{}; allowed: {}",
+      cite(deck, &ModelConfig::Products::precision), wanted.capability / 10, wanted.capability % 10,
+      capability / 10, capability % 10, allowed);
 }
 
 }  // namespace stowage::layers

@@ -20,7 +20,7 @@ std::vector<Row<layers::ModelConfig::Mamba>> rows<layers::ModelConfig::Mamba>();
 template <>
 std::vector<Row<layers::ModelConfig::Mlp>> rows<layers::ModelConfig::Mlp>();
 template <>
-std::vector<Row<layers::ModelConfig::Fp8>> rows<layers::ModelConfig::Fp8>();
+std::vector<Row<layers::ModelConfig::Products>> rows<layers::ModelConfig::Products>();
 template <>
 std::vector<Row<layers::ModelConfig::Moe>> rows<layers::ModelConfig::Moe>();
 

@@ -45,7 +45,7 @@ layers::ModelConfig narrow(layers::ModelConfig model) {
   for (const layers::Kind* kind : layers::all_kinds())
     if (kind->slim) kind->slim(model);
   model.moe.frozen_tokens = kTokens;
-  model.fp8.on = false;  // what is rounded has no slope
+  model.products = {};  // what is rounded has no slope
   return model;
 }
 

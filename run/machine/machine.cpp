@@ -15,6 +15,7 @@
 #include "forecast/plan/parallel_section.hpp"
 #include "forecast/plan/run_section.hpp"
 #include "kernels/blas_memory.hpp"
+#include "layers/recording/precision.hpp"
 #include "parallel/job/waits.hpp"
 #include "parallel/transport/connect.hpp"
 #include "parallel/transport/host_transport.hpp"
@@ -113,6 +114,7 @@ Machine::Machine(const Deck& deck, const Communicator& world)
                            deck.cite(obstacle), inputs::key(&forecast::ExecutionConfig::backend));
   if (wanted != Backend::host && obstacle.empty()) open_gpu(world, wanted == Backend::cuda);
 #if STOWAGE_HAVE_CUDA
+  if (backend_) layers::require_products(deck, kernels::machine().capability);
   if (backend_)
     kernels::leave_multiprocessors(inputs::read(deck, &forecast::ParallelConfig::sm_margin));
   if (backend_ && world.size() > 1) {
