@@ -22,6 +22,7 @@ std::vector<Entry> cross_entropy_entries();
 std::vector<Entry> elementwise_entries();
 std::vector<Entry> embedding_entries();
 std::vector<Entry> fp8_entries();
+std::vector<Entry> fp8_linear_entries();
 std::vector<Entry> gated_delta_entries();
 std::vector<Entry> grouped_linear_entries();
 std::vector<Entry> grouped_mlp_entries();

@@ -13,14 +13,30 @@ using kernels::Transpose;
 
 constexpr std::int64_t kCheckedRows = 64;
 
+/// Squared ReLU of x, as a product of fc2 has it, or x itself.
+std::optional<kernels::Activation> activation(const Shape& shape) {
+  if (shape["act"] == 0) return {};
+  return kernels::Activation::squared_relu;
+}
+double activated(std::optional<kernels::Activation> activation, double x) {
+  if (!activation) return x;
+  const double positive = std::max(x, 0.0);
+  return static_cast<double>(execution::Bf16(positive * positive));
+}
+
 class Largest final : public OperatorCase<kernels::LargestMagnitude> {
  public:
   Largest(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
-      : OperatorCase(gpu, {.rows = shape["n"], .width = shape["D"], .storage = Dtype::bf16}, seed) {
-  }
+      : OperatorCase(gpu,
+                     {.rows = shape["n"],
+                      .width = shape["D"],
+                      .storage = Dtype::bf16,
+                      .activation = activation(shape)},
+                     seed) {}
   std::vector<Agreement> check(const std::string&) override {
     double largest = 0;
-    for (const double value : o_.x->values()) largest = std::max(largest, std::abs(value));
+    for (const double value : o_.x->values())
+      largest = std::max(largest, std::abs(activated(op_.activation, value)));
     return {{"amax", relative_error(o_.amax->values(), {largest}), 0, false, "all"}};
   }
 };
@@ -33,7 +49,8 @@ class Quantised final : public OperatorCase<kernels::Quantise> {
                      {.rows = shape["n"],
                       .width = shape["D"],
                       .storage = Dtype::bf16,
-                      .payload = shape["e5m2"] != 0 ? Dtype::e5m2 : Dtype::e4m3},
+                      .payload = shape["e5m2"] != 0 ? Dtype::e5m2 : Dtype::e4m3,
+                      .activation = activation(shape)},
                      seed) {
     const float amax = 6;
     o_.amax->upload(&amax);
@@ -42,7 +59,8 @@ class Quantised final : public OperatorCase<kernels::Quantise> {
     std::vector<double> plain = o_.x->rows(0, kCheckedRows);
     const double scale = o_.scale->values().front();
     execution::with_fp8_type(op_.payload, [&]<class Format>() {
-      for (double& value : plain) value = static_cast<double>(Format(value / scale));
+      for (double& value : plain)
+        value = static_cast<double>(Format(activated(op_.activation, value) / scale));
     });
     std::vector<double> turned(plain.size());
     for (std::int64_t i = 0; i < kCheckedRows; ++i)
@@ -97,12 +115,15 @@ Entry product(const char* name, const char* help, ProductShape (*shape_of)(const
 }  // namespace
 
 std::vector<Entry> fp8_entries() {
-  const std::vector<Shape> shapes = {Shape{{"n", 16384}, {"D", 2048}, {"e5m2", 0}},
-                                     Shape{{"n", 16384}, {"D", 8192}, {"e5m2", 1}},
-                                     Shape{{"n", 16384}, {"D", 10304}, {"e5m2", 1}}};
-  return {operator_entry<Largest>("largest_magnitude", "amax of x (n, D)",
-                                  {Shape{{"n", 16384}, {"D", 2048}}}),
-          operator_entry<Quantised>("quantise", "x (n, D) as 8 bits, and its transpose", shapes),
+  const std::vector<Shape> shapes = {Shape{{"n", 16384}, {"D", 2048}, {"e5m2", 0}, {"act", 0}},
+                                     Shape{{"n", 16384}, {"D", 8192}, {"e5m2", 1}, {"act", 0}},
+                                     Shape{{"n", 16384}, {"D", 10304}, {"e5m2", 1}, {"act", 0}},
+                                     Shape{{"n", 16384}, {"D", 8192}, {"e5m2", 0}, {"act", 1}}};
+  return {operator_entry<Largest>("largest_magnitude", "amax of x (n, D), or of relu(x)^2",
+                                  {Shape{{"n", 16384}, {"D", 2048}, {"act", 0}},
+                                   Shape{{"n", 16384}, {"D", 8192}, {"act", 1}}}),
+          operator_entry<Quantised>("quantise",
+                                    "x (n, D), or relu(x)^2, and its transpose, as 8 bits", shapes),
           product("fp8_forward", "y (n, M) = x w^T, e4m3 by e4m3", forward),
           product("fp8_backward_input", "dx (n, K) = dy w, e5m2 by e4m3", backward_input),
           product("fp8_backward_weight", "dw (M, K) fp32 = dy^T x, e5m2 by e4m3", backward_weight)};

@@ -13,7 +13,7 @@ std::vector<Entry> hopper_entries() {
                                 ssd_backward_entry(),
                                 moe_layer_entry()};
   for (const auto& family : {mixer_entries, gated_delta_entries, grouped_linear_entries,
-                             grouped_mlp_entries, fp8_entries})
+                             grouped_mlp_entries, fp8_entries, fp8_linear_entries})
     for (Entry& entry : family()) entries.push_back(std::move(entry));
   for (Entry& entry : entries) entry.wgmma = true;
   return entries;
