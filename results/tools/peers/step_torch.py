@@ -14,6 +14,12 @@ Ways to compile (--variant, as often as there are ways to time; the fastest is t
   whole    all layers as one graph, of equal lengths only
   tuned    as whole, with Triton's products beside cuBLAS's and searched configurations: minutes
 
+Precisions (--precision, as often): bf16; or torchao's float8 training of the products that ours
+computes in 8 bits, of all layers, with a scale for each tensor or for each row:
+  tensorwise  Float8LinearConfig.from_recipe_name("tensorwise")
+  rowwise     the same of "rowwise"
+Their rows have an operator of their own: train_step_tensorwise, train_step_rowwise.
+
 $STOWAGE_PEER_DIR is the root of a mamba_ssm source tree. --finds is a file of ssd_triton.py: its
 kernels then search only among the configurations that were fastest there, else among all of them.
 Writes one JSON object a deck and variant: operator, implementation, deck, variant, tokens,
@@ -40,6 +46,7 @@ import traceback
 
 import needs_torch  # noqa: F401
 from stowage_results import outputs
+from stowage_results.packages import require
 import ssd_triton
 import torch
 import torch.distributed as dist
@@ -50,6 +57,7 @@ from torch_layers import DEVICE, Model, Weights, compiled
 
 WARM_UP_STEPS = 10
 BETAS, ADAM_EPS, DECAY, CLIP = (0.9, 0.95), 1e-8, 0.1, 1.0
+PRECISIONS = ("bf16", "tensorwise", "rowwise")
 VARIANTS = {"regions": None, "whole": {}, "tuned": {"mode": "max-autotune-no-cudagraphs"}}
 
 
@@ -179,9 +187,20 @@ def keep_finds(path):
         kernel.configs = kept or kernel.configs
 
 
-def prepare(deck, variant, ranks):
+def rounding(precision):
+    """What makes a torch.nn.Linear one of 8 bits by torchao's recipe, and its name; or neither."""
+    if precision == "bf16":
+        return None, ""
+    import torchao
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+    config = Float8LinearConfig.from_recipe_name(precision)
+    return (lambda linear: convert_to_float8_training(linear, config=config),
+            f", torchao {torchao.__version__} float8 {precision}")
+
+
+def prepare(deck, variant, rounded, ranks):
     """What trains the deck's model, its layers compiled as one graph if the variant says so."""
-    weights = Weights()
+    weights = Weights(rounded)
     model = Model(deck["model"], weights)
     if VARIANTS[variant] is not None:
         if "synthetic_lengths" in deck["data"]:
@@ -190,11 +209,12 @@ def prepare(deck, variant, ranks):
     return Trainer(model, weights, deck["optim"]["lr"] / 10, ranks)
 
 
-def time_deck(path, variant, steps, seed, ranks):
+def time_deck(path, variant, precision, steps, seed, ranks):
     deck = read_deck(path)
     model, train = deck["model"], deck["train"]
     torch.manual_seed(seed)
-    trainer = prepare(deck, variant, ranks)
+    rounded, library = rounding(precision)
+    trainer = prepare(deck, variant, rounded, ranks)
     if ranks > 1:
         seed += dist.get_rank()
         torch.manual_seed(seed)
@@ -220,8 +240,8 @@ def time_deck(path, variant, steps, seed, ranks):
     tokens = ranks * train["micro_batch_size"] * train["seq_length"]
     timed = taken[WARM_UP_STEPS - 1:]
     return {
-        "operator": "train_step",
-        "implementation": f"PyTorch {torch.__version__}, torch.compile, mamba_ssm Triton"
+        "operator": "train_step" if precision == "bf16" else f"train_step_{precision}",
+        "implementation": f"PyTorch {torch.__version__}, torch.compile, mamba_ssm Triton{library}"
                           + (", DistributedDataParallel" if ranks > 1 else ""),
         "device": torch.cuda.get_device_name(),
         "deck": path.name,
@@ -244,6 +264,8 @@ def parse_options():
     parser.add_argument("decks", type=pathlib.Path, nargs="+")
     parser.add_argument("--variant", choices=VARIANTS, action="append",
                         help="how it is compiled (regions)")
+    parser.add_argument("--precision", choices=PRECISIONS, action="append",
+                        help="of the layers' products (bf16)")
     parser.add_argument("--steps", type=ssd_triton.at_least_one, default=40, help="that are timed")
     parser.add_argument("--seed", type=int, default=1234)
     parser.add_argument("--finds", type=pathlib.Path, help="JSON lines of ssd_triton.py")
@@ -251,14 +273,17 @@ def parse_options():
     options = parser.parse_args()
     if not os.environ.get("STOWAGE_PEER_DIR"):
         parser.error("STOWAGE_PEER_DIR is not set: the root of a mamba_ssm source tree")
+    if set(options.precision or []) - {"bf16"}:
+        require("torchao")
     return options
 
 
 def time_all(options, world, rank, out):
-    """Times each deck by each variant, alone and on all ranks; the number that failed."""
+    """Times each deck by each variant and precision, alone and on all ranks; how many failed."""
     failed = 0
-    for deck, variant, ranks in itertools.product(
-            options.decks, options.variant or ["regions"], sorted({1, world})):
+    for deck, variant, precision, ranks in itertools.product(
+            options.decks, options.variant or ["regions"], options.precision or ["bf16"],
+            sorted({1, world})):
         if world > 1:
             dist.all_reduce(torch.zeros(1))  # on the host: the others leave the GPU alone
         if rank >= ranks:
@@ -267,20 +292,21 @@ def time_all(options, world, rank, out):
         gc.collect()
         torch.cuda.empty_cache()
         try:
-            row = time_deck(deck, variant, options.steps, options.seed, ranks)
+            row = time_deck(deck, variant, precision, options.steps, options.seed, ranks)
         except Exception as error:  # of a compiler or for want of memory: others may do
             if world > 1:
                 raise
             traceback.print_exc(limit=-4)
-            print(f"{deck.name} {variant}: failed: {str(error).strip().splitlines()[:1]}",
-                  flush=True)
+            print(f"{deck.name} {variant} {precision}: failed: "
+                  f"{str(error).strip().splitlines()[:1]}", flush=True)
             failed += 1
             continue
         if rank > 0:
             continue
         out.write(json.dumps(row) + "\n")
         out.flush()
-        print(f"{row['deck']:<28}{variant:<8}{ranks:>3}{row['tokens_per_s']:>12.0f} tokens/s  "
+        print(f"{row['deck']:<28}{variant:<8}{precision:<11}{ranks:>3}"
+              f"{row['tokens_per_s']:>12.0f} tokens/s  "
               f"{row['median_s'] * 1e3:.2f} ms  {row['peak_bytes'] / 2**30:.1f} GiB  loss "
               f"{row['loss_first']:.3f} to {row['loss_last']:.3f}", flush=True)
     return failed

@@ -19,6 +19,11 @@ PEER = None  # mamba_ssm's module ssd_combined
 compiled = functools.partial(torch.compile, dynamic=False)  # shapes are few, and known to kernels
 
 
+def project(x, weight):
+    """x weight^T: by a matrix, or by a module that rounds its factors."""
+    return F.linear(x, weight) if isinstance(weight, Tensor) else weight(x)
+
+
 def rms_norm(x, weight):
     return F.rms_norm(x, (x.shape[-1],), weight, EPS)
 
@@ -33,7 +38,7 @@ def add_norm(x, y, norm):
 @compiled
 def add_norm_linear(x, y, norm, weight):
     x = x if y is None else x + y
-    return x, F.linear(rms_norm(x, norm), weight)
+    return x, project(rms_norm(x, norm), weight)
 
 
 @compiled
@@ -64,7 +69,7 @@ def convolve(x, weight, bias, seq_idx):
 def gated_norm_linear(y, z, norm, weight, groups):
     gated = (y * F.silu(z.float())).unflatten(-1, (groups, -1)).float()
     normed = gated * torch.rsqrt(gated.square().mean(-1, keepdim=True) + EPS)
-    return F.linear((normed.flatten(-2) * norm).to(y.dtype), weight)
+    return project((normed.flatten(-2) * norm).to(y.dtype), weight)
 
 
 @compiled
@@ -217,17 +222,31 @@ scan.register_autograd(_scan_gradients, setup_context=_scan_context)
 class Weights:
     """bf16 weights by name, normal with sigma 0.02 unless said otherwise."""
 
-    def __init__(self):
-        self.all = {}
+    def __init__(self, rounded=None):
+        """rounded(linear): what computes a product in place of a torch.nn.Linear, or None."""
+        self.all, self.rounded = {}, rounded
 
     def make(self, name, *shape, dtype=torch.bfloat16, sigma=0.02, mean=0.0):
         value = mean + sigma * torch.randn(*shape, device=DEVICE)
         self.all[name] = torch.nn.Parameter(value.to(dtype))
         return self.all[name]
 
+    def projection(self, name, outputs, inputs):
+        """What project() takes: those products that ours computes in 8 bits."""
+        weight = self.make(name, outputs, inputs)
+        if self.rounded is None:
+            return weight
+        linear = torch.nn.Linear(inputs, outputs, bias=False, device="meta")
+        linear.weight = weight
+        made = self.rounded(linear)
+        if made.weight is not weight:
+            raise ValueError(f"{name}: the product of 8 bits has another weight than the optimizer")
+        return made
+
 
 class Mamba:
-    def __init__(self, deck, make, name):
+    def __init__(self, deck, weights, name):
+        make, projection = weights.make, weights.projection
         self.heads, self.head_dim = deck["mamba_num_heads"], deck["mamba_head_dim"]
         self.groups, self.state = deck["mamba_num_groups"], deck["mamba_state_dim"]
         self.chunk = deck["mamba_chunk_size"]
@@ -236,7 +255,8 @@ class Mamba:
         width = deck["hidden_size"]
         fp32 = {"dtype": torch.float32}
         self.norm = make(f"{name}.norm", width, sigma=0, mean=1)
-        self.in_proj = make(f"{name}.in_proj", self.inner + self.channels + self.heads, width)
+        self.in_proj = projection(f"{name}.in_proj", self.inner + self.channels + self.heads,
+                                  width)
         self.conv = make(f"{name}.conv", self.channels, deck.get("mamba_conv_width", 4),
                          sigma=0.3, **fp32)
         self.conv_bias = make(f"{name}.conv_bias", self.channels, sigma=0, **fp32)
@@ -244,7 +264,7 @@ class Mamba:
         self.d = make(f"{name}.d", self.heads, mean=1, sigma=0, **fp32)
         self.dt_bias = make(f"{name}.dt_bias", self.heads, mean=-4.6, sigma=0.5, **fp32)
         self.gated_norm = make(f"{name}.gated_norm", self.inner, sigma=0, mean=1, **fp32)
-        self.out_proj = make(f"{name}.out_proj", width, self.inner)
+        self.out_proj = projection(f"{name}.out_proj", width, self.inner)
 
     def __call__(self, x, y, batch):
         x, zxbcdt = add_norm_linear(x, y, self.norm, self.in_proj)
@@ -256,13 +276,14 @@ class Mamba:
 
 
 class Attention:
-    def __init__(self, deck, make, name):
+    def __init__(self, deck, weights, name):
+        make, projection = weights.make, weights.projection
         self.heads, self.kv_heads = deck["num_attention_heads"], deck["num_query_groups"]
         self.head_dim = deck["head_dim"]
         width, rows = deck["hidden_size"], (self.heads + 2 * self.kv_heads) * self.head_dim
         self.norm = make(f"{name}.norm", width, sigma=0, mean=1)
-        self.qkv = make(f"{name}.qkv", rows, width)
-        self.proj = make(f"{name}.proj", width, self.heads * self.head_dim)
+        self.qkv = projection(f"{name}.qkv", rows, width)
+        self.proj = projection(f"{name}.proj", width, self.heads * self.head_dim)
 
     def __call__(self, x, y, batch):
         x, qkv = add_norm_linear(x, y, self.norm, self.qkv)
@@ -276,25 +297,27 @@ class Attention:
             y = torch.ops.aten._flash_attention_forward(
                 *(t.flatten(0, 1) for t in (q, k, v)), batch.starts, batch.starts, batch.longest,
                 batch.longest, 0.0, True, False)[0].view_as(q)
-        return x, F.linear(y.flatten(-2), self.proj)
+        return x, project(y.flatten(-2), self.proj)
 
 
 class Mlp:
-    def __init__(self, deck, make, name):
+    def __init__(self, deck, weights, name):
+        make, projection = weights.make, weights.projection
         width, hidden = deck["hidden_size"], deck["ffn_hidden_size"]
         self.norm = make(f"{name}.norm", width, sigma=0, mean=1)
-        self.fc1 = make(f"{name}.fc1", hidden, width)
-        self.fc2 = make(f"{name}.fc2", width, hidden)
+        self.fc1 = projection(f"{name}.fc1", hidden, width)
+        self.fc2 = projection(f"{name}.fc2", width, hidden)
 
     def __call__(self, x, y, batch):
         x, h = add_norm_linear(x, y, self.norm, self.fc1)
-        return x, F.linear(activate(h), self.fc2)
+        return x, project(activate(h), self.fc2)
 
 
 class Experts:
     """Sorted by expert, then products of groups of rows; no count is waited for by the host."""
 
-    def __init__(self, deck, make, name):
+    def __init__(self, deck, weights, name):
+        make, projection = weights.make, weights.projection
         width, hidden = deck["hidden_size"], deck["moe_ffn_hidden_size"]
         shared = deck["moe_shared_expert_hidden_size"]
         self.experts, self.top = deck["num_moe_experts"], deck["moe_router_topk"]
@@ -302,8 +325,8 @@ class Experts:
         self.router = make(f"{name}.router", self.experts, width, dtype=torch.float32)
         self.fc1 = make(f"{name}.fc1", self.experts, hidden, width)
         self.fc2 = make(f"{name}.fc2", self.experts, width, hidden)
-        self.shared_fc1 = make(f"{name}.shared_fc1", shared, width)
-        self.shared_fc2 = make(f"{name}.shared_fc2", width, shared)
+        self.shared_fc1 = projection(f"{name}.shared_fc1", shared, width)
+        self.shared_fc2 = projection(f"{name}.shared_fc2", width, shared)
 
     def sort(self, experts):
         """The order of rows, the place of each in it, and where each expert's rows end."""
@@ -322,7 +345,7 @@ class Experts:
         hidden = torch._grouped_mm(rows, self.fc1.transpose(-2, -1), offs=ends)
         hidden = activate_weighted(hidden, Permute.apply(weights.flatten(), order, back))
         rows = torch._grouped_mm(hidden, self.fc2.transpose(-2, -1), offs=ends)
-        shared = F.linear(activate(F.linear(flat, self.shared_fc1)), self.shared_fc2)
+        shared = project(activate(project(flat, self.shared_fc1)), self.shared_fc2)
         return x, Collect.apply(shared, rows, order, back, self.top).view_as(x)
 
 
@@ -331,7 +354,7 @@ class Model:
         make, width, vocabulary = weights.make, deck["hidden_size"], deck["vocab_size"]
         self.embedding = make("embedding", vocabulary, width)
         kinds = {"*": Attention, "-": Mlp, "E": Experts, "M": Mamba}
-        self.layers = [kinds[letter](deck, make, str(place))
+        self.layers = [kinds[letter](deck, weights, str(place))
                        for place, letter in enumerate(deck["pattern"])]
         self.norm = make("norm", width, sigma=0, mean=1)
         self.head = make("head", vocabulary, width)
