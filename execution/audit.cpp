@@ -94,8 +94,8 @@ void Audit::open(const Program& program, const Plan& plan, const Step& step,
     auto* begin = static_cast<std::byte*>(addresses[index]);
     if (place.region == Region::host) return;
     if (place.region == Region::transient)
-      transient_base_ =
-          begin - arena_.data() - static_cast<std::ptrdiff_t>(place.offset + bytes.begin);
+      transient_base_ = begin - arena_.data() -
+                        static_cast<std::ptrdiff_t>(place.offset + bytes.begin - place.first);
     const bool whole = bytes.end - bytes.begin == place.bytes;
     operands_.push_back(
         {begin, bytes.end - bytes.begin, program.info(place.tensor).name, reads, writes, whole});
@@ -103,8 +103,9 @@ void Audit::open(const Program& program, const Plan& plan, const Step& step,
   if (is_copy(step)) {
     if (counts_rows(step)) add(2, {0, plan.places[step.places[2]].bytes}, true, false);
     const std::size_t all = plan.places[step.places[0]].bytes;
-    add(0, {0, all}, true, false);
-    add(1, {0, all}, false, true);
+    const std::size_t first = plan.places[step.places[0]].first;
+    add(0, {first, first + all}, true, false);
+    add(1, {first, first + all}, false, true);
   } else {
     const Op& op = program.ops()[step.op];
     std::size_t next = 0;

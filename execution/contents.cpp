@@ -19,11 +19,11 @@ Bytes bytes_of(const Program& program, const Use& use, int buffer) {
 
 Bytes bytes_at(const Program& program, const Use& use, const Place& place) {
   const Bytes bytes = bytes_of(program, use, place.buffer);
-  return {place.offset + bytes.begin, place.offset + bytes.end};
+  return {place.offset + bytes.begin - place.first, place.offset + bytes.end - place.first};
 }
 
 std::size_t origin_of(const Program& program, const Place& place) {
-  return place.offset - first_byte_of(program.info(place.tensor));
+  return place.offset - place.first - first_byte_of(program.info(place.tensor));
 }
 
 Contents::Contents(std::span<const Program* const> programs) {

@@ -36,7 +36,7 @@ std::string CopyWatch::computed(const Clocks& clocks, const CopyCaps& caps, Cloc
     bytes += copy.bytes;
     const auto same = std::count_if(
         out_.begin(), out_.end(), [&](const Copy& other) { return *other.module == *copy.module; });
-    if (caps.max_inflight >= 0 && same > caps.max_inflight)
+    if (caps.max_inflight >= 0 && !copy.module->empty() && same > caps.max_inflight)
       return fmt::format("{} copies of {} are under way to the host, the cap is {}", same,
                          *copy.module, caps.max_inflight);
   }

@@ -46,6 +46,10 @@ void Device::write(const std::string& tensor, std::span<const std::byte> content
   STOWAGE_ASSERT(from + content.size() <= place.bytes, "{} has {} bytes, {} were given from {} on",
                  tensor, place.bytes, content.size(), from);
   synchronize();
+  if (place.region == Region::host) {
+    std::memcpy(address(place) + from, content.data(), content.size());
+    return;
+  }
   Queue& copies = queue({"h2d", Lane::h2d});
   for (std::size_t at = 0; at < content.size(); at += kBounceBytes) {
     const std::size_t bytes = std::min(kBounceBytes, content.size() - at);
@@ -60,6 +64,10 @@ void Device::read(const std::string& tensor, std::span<std::byte> content, std::
   STOWAGE_ASSERT(from + content.size() <= place.bytes, "{} has {} bytes, {} are asked from {} on",
                  tensor, place.bytes, content.size(), from);
   synchronize();
+  if (place.region == Region::host) {
+    std::memcpy(content.data(), address(place) + from, content.size());
+    return;
+  }
   Queue& copies = queue({"d2h", Lane::d2h});
   for (std::size_t at = 0; at < content.size(); at += kBounceBytes) {
     const std::size_t bytes = std::min(kBounceBytes, content.size() - at);

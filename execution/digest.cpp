@@ -171,9 +171,12 @@ std::array<std::pair<std::string_view, std::string_view>, 9> PlanText::parts() c
 PlanText text_of(const Plan& plan) {
   PlanText text;
   for (const Decision decision : plan.decisions) add(text.decisions, "{}\n", name(decision));
-  for (const Place& place : plan.places)
-    add(text.places, "tensor {}.{} {} {} + {}\n", place.tensor.id, place.buffer, name(place.region),
+  for (const Place& place : plan.places) {
+    add(text.places, "tensor {}.{} {} {} + {}", place.tensor.id, place.buffer, name(place.region),
         place.offset, place.bytes);
+    if (place.first > 0) add(text.places, " from {}", place.first);
+    text.places += '\n';
+  }
   for (const Step& step : plan.steps) {
     add(text.steps, "{} {} ({}) queue {}\n", name(step.what), step.op, fmt::join(step.places, ","),
         step.queue);
@@ -203,9 +206,9 @@ std::uint64_t digest(const PlanText& text) {
 std::string text_of(const PersistentLayout& layout) {
   std::string text;
   for (const Bucket& bucket : layout.buckets()) {
-    add(text, "{} {} {} shard {} of {} at {}, {} elements:", bucket.name, bucket.group,
+    add(text, "{} {} {} shard {} of {} at {}{}, {} elements:", bucket.name, bucket.group,
         name(bucket.dtype), bucket.shards.held, bucket.shards.parts, bucket.offset,
-        bucket.elements);
+        bucket.home == Region::host ? " on the host" : "", bucket.elements);
     for (const std::string& tensor : bucket.tensors) {
       add(text, " {}", tensor);
       if (layout.has(tensor)) add(text, "@{}", layout.first_element(tensor));

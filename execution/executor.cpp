@@ -75,7 +75,9 @@ void Executor::bind() {
     for (const Use& use : program_.ops()[step.op].uses) {
       const TensorInfo& info = program_.info(use.tensor);
       bound.views.push_back({{bound.addresses.data() + next, info.buffers.size()}, &info});
-      if (use.range != Range{}) bind_range(use, bound.addresses[next], bound.views.back());
+      if (use.range != Range{})
+        bind_range(use, plan_.places[step.places[next]].first, bound.addresses[next],
+                   bound.views.back());
       next += info.buffers.size();
     }
   }
@@ -99,13 +101,13 @@ void Executor::bind_counted_rows() {
   }
 }
 
-void Executor::bind_range(const Use& use, void*& address, View& view) {
+void Executor::bind_range(const Use& use, std::size_t first, void*& address, View& view) {
   const Range range = program_.resolve(use);
   TensorInfo& info = ranges_.emplace_back(program_.info(use.tensor));
   BufferInfo& buffer = info.buffers.front();
   buffer.shape = {range.end - range.begin};
   address = static_cast<std::byte*>(address) +
-            static_cast<std::size_t>(range.begin) * size_bytes(buffer.dtype);
+            static_cast<std::size_t>(range.begin) * size_bytes(buffer.dtype) - first;
   view.info = &info;
 }
 

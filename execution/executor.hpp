@@ -85,7 +85,7 @@ class Executor {
 
   void bind();
   void bind_counted_rows();
-  void bind_range(const Use& use, void*& address, View& view);
+  void bind_range(const Use& use, std::size_t first, void*& address, View& view);
   void choose_queues();
   std::size_t slot_of(int ago) const;
   void capture();

@@ -26,9 +26,9 @@ std::size_t Bucket::bytes() const {
   return static_cast<std::size_t>(range.end - range.begin) * size_bytes(dtype);
 }
 
-void PersistentLayout::open_bucket(std::string name, std::string group, Dtype dtype,
-                                   Shards shards) {
-  buckets_.push_back({std::move(name), std::move(group), dtype, shards, 0, 0, {}});
+void PersistentLayout::open_bucket(std::string name, std::string group, Dtype dtype, Shards shards,
+                                   Region home) {
+  buckets_.push_back({std::move(name), std::move(group), dtype, shards, home, 0, 0, {}});
 }
 
 void PersistentLayout::add(const TensorInfo& info) {
@@ -53,12 +53,13 @@ void PersistentLayout::close() {
 void PersistentLayout::place_bucket(std::size_t index) {
   Bucket& bucket = buckets_[index];
   bucket.elements = padded(bucket.elements, kBucketGrain * bucket.shards.parts);
-  bucket.offset = bytes_;
-  bytes_ = align_up(bytes_ + bucket.bytes());
+  std::size_t& end = bucket.home == Region::host ? host_bytes_ : bytes_;
+  bucket.offset = end;
+  end = align_up(end + bucket.bytes());
   for (const std::string& tensor : bucket.tensors) place_tensor(bucket, wholes_.at(tensor));
   if (bucket.tensors.empty() || has(bucket.name)) return;
   const Range range = bucket.held();
-  places_.emplace(bucket.name, Place{{}, 0, Region::persistent, bucket.offset, bucket.bytes()});
+  places_.emplace(bucket.name, Place{{}, 0, bucket.home, bucket.offset, bucket.bytes()});
   infos_.emplace(bucket.name, one_buffer(bucket.name, bucket.dtype, {range.end - range.begin},
                                          wholes_.at(bucket.tensors.front()).lifetime));
 }
@@ -70,7 +71,7 @@ void PersistentLayout::place_tensor(const Bucket& bucket, const TensorInfo& info
   if (range != Range{0, info.buffers[0].elements()})
     local.buffers[0].shape = {range.end - range.begin};
   Place place;
-  place.region = Region::persistent;
+  place.region = bucket.home;
   place.offset =
       bucket.offset + static_cast<std::size_t>(first_element(info.name)) * size_bytes(bucket.dtype);
   place.bytes = local.bytes();
@@ -122,10 +123,11 @@ const TensorInfo& PersistentLayout::whole(const std::string& tensor) const {
   return found->second;
 }
 
-std::size_t PersistentLayout::bytes(Lifetime lifetime) const {
+std::size_t PersistentLayout::bytes(Lifetime lifetime, Region home) const {
   std::size_t sum = 0;
   for (const Bucket& bucket : buckets_)
-    if (!bucket.tensors.empty() && wholes_.at(bucket.tensors.front()).lifetime == lifetime)
+    if (bucket.home == home && !bucket.tensors.empty() &&
+        wholes_.at(bucket.tensors.front()).lifetime == lifetime)
       sum += bucket.bytes();
   return sum;
 }

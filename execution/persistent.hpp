@@ -28,8 +28,9 @@ struct Bucket {
   std::string group;  ///< reduction group: "dense", "expert", or "" for what is not reduced
   Dtype dtype = Dtype::fp32;
   Shards shards;
-  std::size_t offset = 0;     ///< of what is held, in the persistent region
-  std::int64_t elements = 0;  ///< of all shards, padding included
+  Region home = Region::persistent;  ///< or the host's memory
+  std::size_t offset = 0;            ///< of what is held, in the home
+  std::int64_t elements = 0;         ///< of all shards, padding included
   std::vector<std::string> tensors;
 
   /// The elements that this rank holds.
@@ -43,7 +44,8 @@ struct Bucket {
 class PersistentLayout {
  public:
   /// Opens a bucket; tensors added from here on lie in it, in order.
-  void open_bucket(std::string name, std::string group, Dtype dtype, Shards shards = {});
+  void open_bucket(std::string name, std::string group, Dtype dtype, Shards shards = {},
+                   Region home = Region::persistent);
   void add(const TensorInfo& info);
   /// Places everything. Call it once, when all tensors are in.
   void close();
@@ -66,9 +68,11 @@ class PersistentLayout {
   /// The facts of a tensor on all ranks that hold its shards.
   const TensorInfo& whole(const std::string& tensor) const;
   const std::vector<Bucket>& buckets() const { return buckets_; }
-  std::size_t bytes() const { return bytes_; }
-  /// Bytes of a lifetime class, padding included.
-  std::size_t bytes(Lifetime lifetime) const;
+  std::size_t bytes() const { return bytes_; }            ///< of device memory
+  std::size_t host_bytes() const { return host_bytes_; }  ///< of what has its home on the host
+  bool on_host(const std::string& tensor) const { return place(tensor).region == Region::host; }
+  /// Bytes of a lifetime class in a home, padding included.
+  std::size_t bytes(Lifetime lifetime, Region home = Region::persistent) const;
 
  private:
   void place_bucket(std::size_t index);
@@ -85,7 +89,7 @@ class PersistentLayout {
   std::unordered_map<std::string, TensorInfo> infos_;   ///< what is held
   std::unordered_map<std::string, TensorInfo> wholes_;  ///< tensors
   std::unordered_map<std::string, InBucket> buckets_of_;
-  std::size_t bytes_ = 0;
+  std::size_t bytes_ = 0, host_bytes_ = 0;
 };
 
 }  // namespace stowage::execution

@@ -14,8 +14,8 @@ namespace stowage::execution {
 enum class Decision : unsigned char { keep, offload, recompute };
 
 /// The three address ranges of a plan: what outlives a step (saved tensors and scratch may lie in
-/// its gradients before these are written), what does not, and the pinned host memory for offloaded
-/// tensors.
+/// its gradients before these are written), what does not, and the pinned host memory: first what
+/// outlives a step and has its home there, behind it offloaded tensors.
 enum class Region : unsigned char { persistent, transient, host };
 inline constexpr int kRegions = 3;
 
@@ -30,13 +30,15 @@ constexpr std::size_t align_up(std::size_t bytes, std::size_t alignment = kAlign
 }
 
 /// One residence of one buffer at one address. A tensor that comes back from the host, or is
-/// computed again, has a second place.
+/// computed again, has a second place. One that outlives a step and has its home on the host is
+/// used through windows: transient places of a range of it.
 struct Place {
   Tensor tensor;
   int buffer = 0;
   Region region = Region::transient;
   std::size_t offset = 0;
   std::size_t bytes = 0;
+  std::size_t first = 0;  ///< byte of the buffer that the place begins with
 
   std::size_t end() const { return offset + bytes; }
 };
@@ -85,7 +87,8 @@ struct QueueInfo {
 /// What may be under way between device and host at once; -1: no cap. A copy is under way from its
 /// issue until the main queue has waited for it, directly or not.
 struct CopyCaps {
-  int max_inflight = -1;        ///< copies to the host of one module name, when an op starts
+  /// Copies to the host of one module name, when an op starts; states have none.
+  int max_inflight = -1;
   std::int64_t d2h_bytes = -1;  ///< bytes to the host, when an op starts
   std::int64_t h2d_bytes = -1;  ///< bytes from the host, when a copy starts; one alone always may
 };

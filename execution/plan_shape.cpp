@@ -6,7 +6,10 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <set>
 #include <utility>
+
+#include "execution/contents.hpp"
 
 namespace stowage::execution {
 namespace {
@@ -43,7 +46,9 @@ class ShapeCheck {
     if (place.buffer < 0 || place.buffer >= static_cast<int>(info.buffers.size()))
       return fault("a place of {} is for buffer {}", info.name, place.buffer);
     const std::size_t bytes = info.buffers[place.buffer].bytes();
-    if (place.bytes != bytes)
+    const bool away = has_home_on_host(place.tensor);
+    const bool is_range = place.first < bytes && place.bytes <= bytes - place.first;
+    if (away ? !is_range : place.first != 0 || place.bytes != bytes)
       fault("a place of {} has {} bytes, its buffer has {}", info.name, place.bytes, bytes);
     if (place.offset % kAlignment != 0)
       fault("{} lies at offset {}, no multiple of {}", info.name, place.offset, kAlignment);
@@ -53,16 +58,24 @@ class ShapeCheck {
     const bool tenant = place.region == Region::persistent &&
                         (info.lifetime == Lifetime::saved || info.lifetime == Lifetime::scratch);
     if (tenant) return check_tenant(place);
-    if (is_persistent(info.lifetime) != (place.region == Region::persistent))
+    if (away && place.region == Region::persistent)
+      fault("{} tensor {} lies in the persistent region, but its home is the host",
+            name(info.lifetime), info.name);
+    if (!away && is_persistent(info.lifetime) != (place.region == Region::persistent))
       fault("{} tensor {} lies in the {} region", name(info.lifetime), info.name,
             name(place.region));
   }
 
+  bool has_home_on_host(Tensor tensor) const { return homes_on_host_.contains(tensor.id); }
+
   /// Bytes of what outlives a step, and of gradients, which do not hold anything between steps.
   void find_persistent() {
     for (const Place& place : plan_.places) {
-      if (place.region != Region::persistent || !known(place.tensor)) continue;
+      if (!known(place.tensor)) continue;
       const Lifetime lifetime = program_.info(place.tensor).lifetime;
+      if (place.region == Region::host && is_persistent(lifetime))
+        homes_on_host_.insert(place.tensor.id);
+      if (place.region != Region::persistent) continue;
       if (lifetime == Lifetime::gradient) {
         gradients_.begin = std::min(gradients_.begin, place.offset);
         gradients_.end = std::max(gradients_.end, place.end());
@@ -184,6 +197,12 @@ class ShapeCheck {
 
   const Place& place_at(int index) const { return plan_.places[index]; }
 
+  /// Whether a window has all of the range that an op uses.
+  bool covers(const Place& place, const Use& use) const {
+    const Bytes bytes = bytes_of(program_, use, place.buffer);
+    return bytes.begin >= place.first && bytes.end <= place.first + place.bytes;
+  }
+
   void check_copy(const Step& step, const std::string& step_name, Region to) {
     if (step.places.size() < 2) return fault("a {} has {} places", step_name, step.places.size());
     const TensorInfo& info = program_.info(place_at(step.places[0]).tensor);
@@ -192,8 +211,8 @@ class ShapeCheck {
     if (info.counts_rows()) check_count(step, step_name, info);
     const Place& a = place_at(step.places[0]);
     const Place& b = place_at(step.places[1]);
-    if (a.tensor != b.tensor || a.buffer != b.buffer || b.region != to ||
-        (a.region == Region::host) == (to == Region::host))
+    if (a.tensor != b.tensor || a.buffer != b.buffer || b.region != to || a.first != b.first ||
+        a.bytes != b.bytes || (a.region == Region::host) == (to == Region::host))
       fault("a {} is between {} of {} and {} of {}", step_name, name(a.region),
             program_.info(a.tensor).name, name(b.region), program_.info(b.tensor).name);
   }
@@ -229,7 +248,7 @@ class ShapeCheck {
         if (next >= step.places.size()) return fault("{} lacks operands", step_name);
         const Place& place = place_at(step.places[next]);
         if (place.tensor != use.tensor || place.buffer != static_cast<int>(b) ||
-            place.region == Region::host)
+            place.region == Region::host || !covers(place, use))
           fault("operand {} of {} is bound to {}", info.name, step_name,
                 program_.info(place.tensor).name);
       }
@@ -242,6 +261,7 @@ class ShapeCheck {
   std::vector<std::string>& faults_;
   std::vector<int> recorder_;                      ///< by event: the step that records it
   std::map<std::size_t, const Place*> outliving_;  ///< what outlives a step, by offset
+  std::set<int> homes_on_host_;                    ///< what outlives a step there, by tensor id
   struct {
     std::size_t begin = SIZE_MAX, end = 0;
   } gradients_;  ///< from the first to the last of them

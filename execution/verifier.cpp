@@ -62,6 +62,7 @@ class Proof {
       if (!clocks_.before(clocks_.latest(queue_of(q)), queue_of(0)))
         fault("queue {} is not joined at the end of program {}", plan().queues[q].name,
               current().name());
+    check_homes();
   }
 
  private:
@@ -112,7 +113,7 @@ class Proof {
     program_ = program;
     for (std::size_t p = 0; p < plan().places.size(); ++p) {
       const Place& place = plan().places[p];
-      if (place.region != Region::persistent ||
+      if (place.region == Region::transient ||
           !is_persistent(current().info(place.tensor).lifetime))
         continue;
       const std::int64_t initial = held(content_at(place), 0);
@@ -134,6 +135,25 @@ class Proof {
     const Seen& s = history_[seen];
     const PlannedProgram& planned = planned_[s.program];
     return describe(*planned.program, planned.plan->steps[s.step]);
+  }
+
+  /// What has its home on the host is back there when a program ends, whoever reads it next.
+  void check_homes() {
+    for (const Place& place : plan().places) {
+      if (place.region != Region::host || !is_persistent(current().info(place.tensor).lifetime))
+        continue;
+      bool whole = true;
+      const auto values =
+          versions_.now(program_, place.tensor, {place.first, place.first + place.bytes});
+      for_each_value(values, place, [&](Bytes bytes, std::int64_t held) {
+        map_of(place).inspect(bytes.begin, bytes.end, [&](auto, auto, const auto& range) {
+          whole = whole && range.content == held;
+        });
+      });
+      if (!whole)
+        fault("{} is not back in its home on the host at the end of program {}",
+              current().info(place.tensor).name, current().name());
+    }
   }
 
   /// Starts the launch of the segment that begins at a step, if one does.

@@ -71,6 +71,11 @@ void Versions::follow(const Op& op) {
           write(contents_.of(program_, op.uses[u].tensor, 0), place(op.uses[u]));
 }
 
+std::span<const Versions::Value> Versions::now(int program, Tensor tensor, Bytes bytes) {
+  const std::size_t begin = contents_.first_byte(program, tensor);
+  return values(find(contents_.of(program, tensor, 0), {begin + bytes.begin, begin + bytes.end}));
+}
+
 const Versions::UseValues& Versions::at(int op, std::size_t use, int repetition) const {
   const std::vector<std::size_t>& periods = first_use_[op];
   const std::size_t period = std::min(static_cast<std::size_t>(repetition), periods.size() - 1);

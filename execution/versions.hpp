@@ -31,6 +31,8 @@ class Versions {
   std::span<const Value> read(int op, std::size_t use, int repetition) const;
   /// What it leaves. An op that only reruns brings back what was there already.
   std::span<const Value> written(int op, std::size_t use, int repetition) const;
+  /// What bytes of a tensor's first buffer hold behind all executions so far; until the next call.
+  std::span<const Value> now(int program, Tensor tensor, Bytes bytes);
 
  private:
   /// Elements [begin, end) of values_.

@@ -43,7 +43,24 @@ class Assembler {
     for (const execution::Op& op : program.ops()) op_queues_.push_back(queue_of(op.lane, &op));
   }
 
-  void add_section(SectionSchedule& section, int repeat) {
+  /// Notes where windows are loaded, which may be in an earlier section than they are used.
+  void arrange_windows(const std::vector<SectionSchedule>& sections) {
+    for (const SectionSchedule& section : sections) {
+      loads_.emplace_back(section.timeline.runs.size());
+      windows_.emplace_back(section.timeline.runs.size());
+    }
+    for (std::size_t s = 0; s < sections.size(); ++s)
+      for (const StateWindow& window : sections[s].windows) {
+        const std::size_t index = stays_.size();
+        stays_.push_back({&window});
+        loads_[static_cast<std::size_t>(window.load.section)]
+              [static_cast<std::size_t>(window.load.run)]
+                  .push_back(index);
+        windows_[s][static_cast<std::size_t>(window.run)].push_back(index);
+      }
+  }
+
+  void add_section(std::size_t index, SectionSchedule& section, int repeat) {
     const int begin = static_cast<int>(plan_.steps.size());
     const std::vector<Run>& runs = section.timeline.runs;
     arrange(section.copies, runs.size());
@@ -52,14 +69,21 @@ class Assembler {
       const Calls& calls = calls_[r];
       release(calls.released);
       for (const std::size_t v : calls.back) bring_back(section.copies[v], issued_[v]);
+      for (const std::size_t w : loads_[index][r]) load(stays_[w]);
       for (const std::size_t v : calls.needed) guard_.needed(issued_[v].out, issued_[v].back);
+      std::vector<int> windows;
+      for (const std::size_t w : windows_[index][r]) {
+        guard_.needed(-1, stays_[w].loaded);
+        windows.push_back(stays_[w].device);
+      }
       const execution::Op& op = program_.ops()[runs[r].op];
       if (op.lane == Lane::compute) guard_.before_compute();
       section.steps.push_back(static_cast<int>(plan_.steps.size()));
       Step& step = add(runs[r].again ? Step::What::rerun : Step::What::run, op_queues_[runs[r].op]);
       step.op = runs[r].op;
-      step.places = residency_.bind(op, runs[r].again);
+      step.places = residency_.bind(op, runs[r].again, windows);
       for (const std::size_t v : calls.out) send_out(section.copies[v], issued_[v]);
+      for (const std::size_t w : windows_[index][r]) write_back(stays_[w]);
     }
     guard_.end_of_section();
     plan_.sections.push_back({begin, static_cast<int>(plan_.steps.size()), repeat});
@@ -76,6 +100,14 @@ class Assembler {
     int host = -1;
     int out = -1;
     int back = -1;
+  };
+
+  /// A window with its places and the step of its load.
+  struct Stay {
+    const StateWindow* window;
+    int home = -1;
+    int device = -1;
+    int loaded = -1;
   };
 
   int queue_of(Lane lane, const execution::Op* op = nullptr) {
@@ -141,6 +173,25 @@ class Assembler {
     guard_.came_back();
   }
 
+  void load(Stay& stay) {
+    const StateWindow& window = *stay.window;
+    stay.home = residency_.home(window.tensor, window.first, window.bytes);
+    stay.device = residency_.window(window.tensor, window.first, window.bytes);
+    if (!window.reads) return;
+    const int event = guard_.before_copy_back(window.bytes);
+    Step& step = add(Step::What::copy_in, queue_of(Lane::h2d));
+    step.places = {stay.home, stay.device};
+    if (event >= 0) step.waits = {event};
+    stay.loaded = last_step();
+    guard_.came_back();
+  }
+
+  void write_back(const Stay& stay) {
+    if (!stay.window->writes) return;
+    add(Step::What::copy_out, queue_of(Lane::d2h)).places = {stay.device, stay.home};
+    guard_.left();
+  }
+
   const Program& program_;
   Plan& plan_;
   Residency residency_;
@@ -149,6 +200,9 @@ class Assembler {
   std::vector<int> op_queues_;         ///< by op
   std::vector<Calls> calls_;           ///< by run
   std::vector<Issued> issued_;         ///< by copy
+  std::vector<Stay> stays_;            ///< by window of all sections
+  using ByRun = std::vector<std::vector<std::vector<std::size_t>>>;
+  ByRun loads_, windows_;  ///< by section and run: the windows loaded there, and used
 };
 
 }  // namespace
@@ -161,8 +215,9 @@ Plan assemble(const Program& program, const execution::PersistentLayout& layout,
   plan.caps = caps;
   plan.bytes[static_cast<int>(execution::Region::persistent)] = layout.bytes();
   Assembler assembler(program, layout, reuse, plan);
+  assembler.arrange_windows(sections);
   for (std::size_t s = 0; s < sections.size(); ++s)
-    assembler.add_section(sections[s], program.sections()[s].repeat);
+    assembler.add_section(s, sections[s], program.sections()[s].repeat);
   reuse.leave_in_time(plan);
   return plan;
 }

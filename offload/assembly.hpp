@@ -9,11 +9,29 @@
 
 namespace stowage::offload {
 
+/// A run of a section's timeline.
+struct RunAt {
+  int section = 0;
+  int run = 0;
+};
+
+/// The stay on the device of a range of a tensor that has its home on the host, for one op.
+struct StateWindow {
+  execution::Tensor tensor;
+  std::size_t first = 0;  ///< byte of the tensor
+  std::size_t bytes = 0;
+  bool reads = true;   ///< the range is loaded
+  bool writes = true;  ///< and written back behind the op
+  int run = 0;         ///< of the op
+  RunAt load = {};     ///< the load is issued before this run
+};
+
 /// One section to be turned into steps.
 struct SectionSchedule {
   ComputeTimeline timeline;
   std::vector<OffloadCopy> copies;
-  std::vector<int> steps;  ///< set by assemble(): the step of each run
+  std::vector<StateWindow> windows = {};  ///< of its runs, in their order
+  std::vector<int> steps = {};            ///< set by assemble(): the step of each run
 };
 
 /// Makes steps and places, without offsets (but those in gradient memory) and without edges (but
@@ -21,7 +39,8 @@ struct SectionSchedule {
 ///
 /// A copy to the host follows the run that writes the bytes; a copy back comes just before the run
 /// that OffloadCopy::back names; a mark keeps the first residence's bytes until the copy is
-/// predicted to be done, so that nobody who takes them has to wait.
+/// predicted to be done, so that nobody who takes them has to wait. A window is loaded where it
+/// says and written back behind its op.
 execution::Plan assemble(const execution::Program& program,
                          const execution::PersistentLayout& layout,
                          const GradientMemoryReuse& reuse,

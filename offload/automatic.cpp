@@ -146,12 +146,11 @@ class Search {
 
   bool fits_host(const Choice& choice) const {
     const Policy& policy = drafts_.policy();
-    if (policy.host_budget_bytes < 0) return true;
     HostRoom room(drafts_.program().ops().size());
     for (const SavedTensor& item : drafts_.saved_tensors())
       if (choice.decisions[item.tensor.id] == Decision::offload)
         room.add(item, movable_bytes(drafts_.program().info(item.tensor), policy.min_tensor_bytes));
-    return room.most() <= policy.host_budget_bytes;
+    return policy.has_host_room(room.most());
   }
 
   /// Changes the decision about one tensor after the other, the dearest to compute again first,
@@ -277,7 +276,7 @@ Choice choose_free(const Drafts& drafts, Choice choice) {
         movable_bytes(drafts.program().info(item.tensor), policy.min_tensor_bytes);
     if (choice.decisions[id] != Decision::keep) continue;
     room.add(item, bytes);
-    const bool fits = policy.host_budget_bytes < 0 || room.most() <= policy.host_budget_bytes;
+    const bool fits = policy.has_host_room(room.most());
     if (!fits) room.remove(item, bytes);
     choice.reasons[id] = bytes == 0 ? Reason::small : fits ? Reason::free : Reason::host_budget;
     if (bytes > 0 && fits) choice.decisions[id] = Decision::offload;

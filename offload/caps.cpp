@@ -65,7 +65,7 @@ void CapGuard::before_compute() {
       const auto newer =
           std::count_if(out_.begin() + static_cast<std::ptrdiff_t>(i) + 1, out_.end(),
                         [&](const Copy& copy) { return *copy.module == *out_[i].module; });
-      if (newer >= caps.max_inflight) count = i + 1;
+      if (newer >= caps.max_inflight && !out_[i].module->empty()) count = i + 1;
     }
   }
   if (caps.d2h_bytes >= 0) {

@@ -8,6 +8,18 @@ using execution::Step;
 
 namespace {
 
+/// Places of ranges of what has its home on the host, there, by tensor id.
+std::vector<std::vector<int>> homes_of(const execution::Program& program,
+                                       const execution::Plan& plan) {
+  std::vector<std::vector<int>> homes(program.tensors().size());
+  for (std::size_t p = 0; p < plan.places.size(); ++p)
+    if (const execution::Place& place = plan.places[p];
+        place.region == execution::Region::host &&
+        is_persistent(program.info(place.tensor).lifetime))
+      homes[place.tensor.id].push_back(static_cast<int>(p));
+  return homes;
+}
+
 /// Places of the parts of each whole, by tensor id.
 std::vector<std::vector<int>> parts_of(const execution::Program& program,
                                        const execution::Plan& plan) {
@@ -24,6 +36,16 @@ Conflicts::Conflicts(const execution::Program& program, const execution::Plan& p
     : by_place_(plan.places.size() + static_cast<std::size_t>(plan.events)),
       uses_(plan.steps.size()) {
   const std::vector<std::vector<int>> parts = parts_of(program, plan);
+  const std::vector<std::vector<int>> homes = homes_of(program, plan);
+  const auto note_copied = [&](int step, int at, bool writes) {
+    const execution::Place& place = plan.places[at];
+    note(step, at, writes);
+    if (place.region != execution::Region::host) return;
+    for (const int other : homes[place.tensor.id])
+      if (other != at && plan.places[other].offset < place.end() &&
+          plan.places[other].end() > place.offset)
+        note(step, other, writes);
+  };
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     const Step& step = plan.steps[i];
     const int index = static_cast<int>(i);
@@ -33,7 +55,8 @@ Conflicts::Conflicts(const execution::Program& program, const execution::Plan& p
     switch (step.what) {
       case Step::What::copy_out:
       case Step::What::copy_in:
-        for (std::size_t p = 0; p < step.places.size(); ++p) note(index, step.places[p], p == 1);
+        for (std::size_t p = 0; p < step.places.size(); ++p)
+          note_copied(index, step.places[p], p == 1);
         break;
       case Step::What::mark:
         for (const int place : step.places) note(index, place, false);

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "offload/lifetimes.hpp"
+#include "offload/state_windows.hpp"
 
 namespace stowage::offload {
 
@@ -146,6 +147,7 @@ Draft Drafts::schedule(const std::vector<Decision>& decisions) const {
     draft.wait_s += offload::schedule(section.copies, section.timeline, rates_);
     draft.sections.push_back(std::move(section));
   }
+  find_state_windows(program_, layout_, draft.sections);
   return draft;
 }
 
@@ -201,12 +203,19 @@ Draft Drafts::make_smallest(const std::vector<Decision>& decisions, double most_
   return best;
 }
 
-void Drafts::prefetch_early(Draft& draft, std::size_t limit) const {
+void Drafts::prefetch_early(Draft& draft, std::size_t limit, std::size_t window_limit) const {
   for (SectionSchedule& section : draft.sections) {
     std::vector<std::size_t> at_run = live_at_runs(draft, section);
     offload::prefetch_early(section.copies, section.timeline, at_run, limit, alignment_);
   }
   const std::vector<Decision> decisions = draft.plan.decisions;
+  assemble(draft, decisions);
+  if (layout_.host_bytes() == 0) return;
+  std::vector<std::vector<std::size_t>> live;
+  for (const SectionSchedule& section : draft.sections)
+    live.push_back(live_at_runs(draft, section));
+  load_early(program_, draft.sections, live, window_limit, alignment_, rates_,
+             policy_.caps.h2d_bytes < 0);
   assemble(draft, decisions);
 }
 

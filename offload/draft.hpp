@@ -50,8 +50,9 @@ class Drafts {
   Draft make_within(const std::vector<execution::Decision>& decisions, std::size_t limit) const;
   /// The smallest of these that takes at most `most_s`.
   Draft make_smallest(const std::vector<execution::Decision>& decisions, double most_s) const;
-  /// Issues copies back earlier, as far as no more than `limit` bytes are live.
-  void prefetch_early(Draft& draft, std::size_t limit) const;
+  /// Issues copies back earlier, as far as no more than `limit` bytes are live, and loads windows
+  /// of states earlier, as far as `window_limit` allows.
+  void prefetch_early(Draft& draft, std::size_t limit, std::size_t window_limit) const;
 
  private:
   std::vector<execution::Tensor> tenants() const;

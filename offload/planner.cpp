@@ -16,6 +16,7 @@
 #include "offload/overlap.hpp"
 #include "offload/packing.hpp"
 #include "offload/prediction.hpp"
+#include "offload/state_windows.hpp"
 
 namespace stowage::offload {
 namespace {
@@ -46,9 +47,20 @@ std::size_t transient_budget(const Policy& policy, const execution::PersistentLa
   if (budget <= outlives)
     execution::throw_usage(
         "offload.device_budget_bytes = {}: parameters, gradients and optimizer states alone need "
-        "{} bytes{}",
-        budget, layout.bytes(), with_state_copy(policy));
+        "{} bytes{}; offload.states can leave {} of them on the host",
+        budget, layout.bytes(), with_state_copy(policy),
+        layout.bytes(execution::Lifetime::optimizer_state));
   return budget - outlives;
+}
+
+/// @throws Error (exit 2) if what has its home on the host is more than may lie there
+void require_homes(const Policy& policy, const execution::PersistentLayout& layout) {
+  const auto homes = static_cast<std::int64_t>(layout.host_bytes());
+  if (policy.host_budget_bytes >= 0 && homes > policy.host_budget_bytes)
+    execution::throw_usage(
+        "offload.host_budget_bytes = {}: optimizer states on the host (offload.states) need {} "
+        "bytes, {} more",
+        policy.host_budget_bytes, homes, homes - policy.host_budget_bytes);
 }
 
 Choice choose(const Drafts& drafts, const Choice* given, std::size_t budget) {
@@ -68,13 +80,19 @@ Packing pack(const Plan& plan, const std::vector<LiveRange>& ranges, std::size_t
   return pack(blocks, enough);
 }
 
-/// Gives all places of a region their offsets, in `enough` bytes or as few as are found. In no more
-/// than these, what exchanges use is left to them as long as compute beside them lasts.
+/// Gives all places of a region their offsets, but those of homes, in `enough` bytes or as few as
+/// are found. In no more than these, what exchanges use is left to them as long as compute beside
+/// them lasts.
+/// @param base where the first may begin
 void place(const Program& program, Plan& plan, Region region, std::size_t alignment,
-           std::size_t enough = 0) {
+           std::size_t enough = 0, std::size_t base = 0) {
   std::vector<LiveRange> ranges = live_ranges(plan);
-  std::erase_if(ranges,
-                [&](const LiveRange& range) { return plan.places[range.place].region != region; });
+  std::erase_if(ranges, [&](const LiveRange& range) {
+    const Place& place = plan.places[range.place];
+    const bool home =
+        place.region == Region::host && is_persistent(program.info(place.tensor).lifetime);
+    return place.region != region || home;
+  });
   Packing packing = pack(plan, ranges, alignment, enough);
   if (region == Region::transient) {
     plan.live_bytes = packing.bound;
@@ -86,8 +104,8 @@ void place(const Program& program, Plan& plan, Region region, std::size_t alignm
         packing = std::move(other);
   }
   for (std::size_t i = 0; i < ranges.size(); ++i)
-    plan.places[ranges[i].place].offset = packing.offsets[i];
-  plan.bytes[static_cast<int>(region)] = packing.bytes;
+    plan.places[ranges[i].place].offset = base + packing.offsets[i];
+  plan.bytes[static_cast<int>(region)] = base + packing.bytes;
 }
 
 /// A plan that waits for copies anyway gives their bytes back as early as that costs nothing more.
@@ -99,6 +117,13 @@ Draft make_draft(const Drafts& drafts, const Choice& choice, std::size_t limit) 
 }
 
 std::size_t needed(const Plan& plan) { return plan.bytes[static_cast<int>(Region::transient)]; }
+
+/// Bytes that may be live when windows of states are loaded early: all of a budget; without one as
+/// many as at the fullest moment anyway, or as copies in both directions at once take.
+std::size_t window_bytes(const Draft& draft, const PlannerOptions& options, std::size_t budget) {
+  return budget > 0 ? std::max(draft.peak, budget)
+                    : std::max(draft.peak, least_window_bytes(draft.sections, options.alignment));
+}
 
 /// A plan with addresses on the device.
 struct Attempt {
@@ -119,8 +144,11 @@ Attempt attempt(const Drafts& drafts, const PlannerOptions& options, std::size_t
   made.peak = draft.peak;
   for (const double part : kPrefetches) {
     Draft prefetched = draft;
-    drafts.prefetch_early(prefetched,
-                          static_cast<std::size_t>(part * static_cast<double>(draft.peak)));
+    const auto part_of = [&](std::size_t bytes) {
+      return static_cast<std::size_t>(part * static_cast<double>(bytes));
+    };
+    drafts.prefetch_early(prefetched, part_of(draft.peak),
+                          part_of(window_bytes(draft, options, budget)));
     choose_segments(drafts.program(), prefetched.plan, options.graphs);
     place(drafts.program(), prefetched.plan, Region::transient, options.alignment,
           budget > 0 ? budget : options.enough_bytes);
@@ -208,26 +236,32 @@ void require_budgets(const Plan& plan, const Policy& policy, std::size_t transie
         needed(plan) - transient);
   if (host_excess(plan, policy) > 0)
     execution::throw_usage(
-        "offload.host_budget_bytes = {}: what is offloaded needs {} bytes of pinned memory, {} "
+        "offload.host_budget_bytes = {}: what is offloaded needs {} bytes of pinned memory{}, {} "
         "more",
         policy.host_budget_bytes, plan.bytes[static_cast<int>(Region::host)],
-        host_excess(plan, policy));
+        policy.home_bytes > 0 ? " with optimizer states" : "", host_excess(plan, policy));
 }
 
 /// A plan with all its addresses, within the budgets. Those on the host may need more than what is
 /// there at once, so the automatic policy then tries with that much less.
 Attempt meet(const Drafts& drafts, const PlannerOptions& options, std::size_t budget) {
+  const auto place_on_host = [&](Attempt& made) {
+    place(drafts.program(), made.plan, Region::host, options.alignment, 0,
+          align_up(drafts.layout().host_bytes(), options.alignment));
+  };
   Attempt made = fit(drafts, options, budget);
-  place(drafts.program(), made.plan, Region::host, options.alignment);
+  place_on_host(made);
   PlannerOptions less = options;
   std::int64_t& room = less.policy.host_budget_bytes;
   for (int tries = 1; tries < kMostTries && host_excess(made.plan, options.policy) > 0; ++tries) {
     room -= host_excess(made.plan, options.policy);
-    if (options.policy.kind != Policy::Kind::automatic || room < 0) break;
+    if (options.policy.kind != Policy::Kind::automatic ||
+        room < static_cast<std::int64_t>(drafts.layout().host_bytes()))
+      break;
     const Drafts smaller(drafts.program(), drafts.layout(), less.policy, options.rates,
                          options.alignment);
     made = fit(smaller, less, budget);
-    place(drafts.program(), made.plan, Region::host, options.alignment);
+    place_on_host(made);
   }
   require_budgets(made.plan, options.policy, budget);
   return made;
@@ -268,7 +302,9 @@ void name_who_lies_in_gradient_memory(const Program& program, const Plan& plan, 
 Plan make_plan(const Program& program, const execution::PersistentLayout& layout,
                const PlannerOptions& options, Choice* choice) {
   const std::size_t budget = transient_budget(options.policy, layout);
+  require_homes(options.policy, layout);
   PlannerOptions all = options;
+  all.policy.home_bytes = layout.host_bytes();
   if (all.given != nullptr)
     all.policy.reuse_gradient_memory =
         all.policy.reuse_gradient_memory && all.given->reuse_gradient_memory;

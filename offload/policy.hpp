@@ -37,6 +37,13 @@ struct Policy {
   /// Automatic, with a budget: tensors may lie where gradients come later.
   bool reuse_gradient_memory = true;
   std::int64_t host_budget_bytes = -1;  ///< of pinned memory; -1: no cap
+  std::size_t home_bytes = 0;           ///< of that budget: what outlives a step there
+
+  /// Whether the host has room for so many bytes of offloaded tensors.
+  bool has_host_room(std::int64_t bytes) const {
+    return host_budget_bytes < 0 ||
+           bytes + static_cast<std::int64_t>(home_bytes) <= host_budget_bytes;
+  }
 };
 
 /// Why a saved tensor is where it is.

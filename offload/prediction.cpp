@@ -136,8 +136,7 @@ class Run {
   }
 
   std::size_t bytes_of(const Step& copy) const {
-    const execution::Place& place = plan_.places[copy.places[0]];
-    return program_.info(place.tensor).moved_bytes(place.buffer);
+    return moved_bytes(program_, plan_.places[copy.places[0]]);
   }
 
   double copy(const Step& step, double begin_s, double time_s, Busy& own, const Busy& other) {
@@ -172,6 +171,11 @@ std::vector<TimeSpan> merged(std::vector<TimeSpan> spans) {
     else
       all.push_back(span);
   return all;
+}
+
+std::size_t moved_bytes(const Program& program, const execution::Place& place) {
+  const execution::TensorInfo& info = program.info(place.tensor);
+  return info.counts_rows() ? info.moved_bytes(place.buffer) : place.bytes;
 }
 
 Prediction predict(const Program& program, const Plan& plan, const Rates& rates) {

@@ -22,6 +22,9 @@ struct Prediction {
   std::vector<std::size_t> counted_bytes = {};
 };
 
+/// Bytes that a copy of what lies at a place is expected to move.
+std::size_t moved_bytes(const execution::Program& program, const execution::Place& place);
+
 /// Follows a plan, with its events, on the queues of a machine: a step starts when its queue is
 /// free and what it waits for is done. Compute beside copies is slower by what
 /// Rates::with_copies says for each direction, a copy beside the other direction by

@@ -18,12 +18,19 @@ Residency::Residency(const execution::Program& program, const execution::Persist
       now_(program.tensors().size()),
       again_(program.tensors().size(), 0) {}
 
-std::vector<int> Residency::bind(const execution::Op& op, bool again) {
+std::vector<int> Residency::bind(const execution::Op& op, bool again,
+                                 const std::vector<int>& windows) {
   std::vector<int> places;
+  auto window = windows.begin();
   places.reserve(op.uses.size());
   // What a rerun reads is bound before what it writes moves on.
   std::vector<std::size_t> made_at;
   for (const execution::Use& use : op.uses) {
+    const execution::TensorInfo& info = program_.info(use.tensor);
+    if (is_persistent(info.lifetime) && layout_.on_host(info.name)) {
+      places.push_back(*window++);
+      continue;
+    }
     const std::vector<int>& at = residence(use.tensor);
     if (again && use.access == Access::write) made_at.push_back(places.size());
     places.insert(places.end(), at.begin(), at.end());
@@ -41,6 +48,21 @@ std::vector<int> Residency::bind(const execution::Op& op, bool again) {
 int Residency::place(Tensor tensor, int buffer) { return residence(tensor)[buffer]; }
 
 int Residency::host_place(Tensor tensor, int buffer) { return add(tensor, buffer, Region::host); }
+
+int Residency::home(Tensor tensor, std::size_t first, std::size_t bytes) {
+  const auto [found, added] =
+      homes_.try_emplace({tensor.id, first, bytes}, static_cast<int>(plan_.places.size()));
+  if (added) {
+    const std::size_t begin = layout_.place(program_.info(tensor).name).offset;
+    plan_.places.push_back({tensor, 0, Region::host, begin + first, bytes, first});
+  }
+  return found->second;
+}
+
+int Residency::window(Tensor tensor, std::size_t first, std::size_t bytes) {
+  plan_.places.push_back({tensor, 0, Region::transient, 0, bytes, first});
+  return static_cast<int>(plan_.places.size()) - 1;
+}
 
 int Residency::come_back(Tensor tensor, int buffer) {
   return residence(tensor)[buffer] = add(tensor, buffer, Region::transient);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <tuple>
 #include <vector>
 
 #include "execution/persistent.hpp"
@@ -21,11 +22,16 @@ class Residency {
             const GradientMemoryReuse& reuse, execution::Plan& plan);
 
   /// Places of an op's operands, one for each buffer of each use, for the next step.
-  std::vector<int> bind(const execution::Op& op, bool again);
+  /// @param windows in the order of the uses that have their home on the host
+  std::vector<int> bind(const execution::Op& op, bool again, const std::vector<int>& windows = {});
   /// Where a buffer is now.
   int place(execution::Tensor tensor, int buffer);
   /// A place on the host for a buffer.
   int host_place(execution::Tensor tensor, int buffer);
+  /// A range of bytes of a tensor in its home on the host: one place for each range.
+  int home(execution::Tensor tensor, std::size_t first, std::size_t bytes);
+  /// A place on the device for a range of such a tensor.
+  int window(execution::Tensor tensor, std::size_t first, std::size_t bytes);
   /// Starts the second residence of one buffer.
   int come_back(execution::Tensor tensor, int buffer);
 
@@ -46,7 +52,8 @@ class Residency {
     std::vector<int> places;
     std::int64_t elements = 0;
   };
-  std::map<int, Unfinished> unfinished_;  ///< by tensor
+  std::map<int, Unfinished> unfinished_;                            ///< by tensor
+  std::map<std::tuple<int, std::size_t, std::size_t>, int> homes_;  ///< by tensor and range
 };
 
 }  // namespace stowage::offload

@@ -54,6 +54,11 @@ class Summary {
   std::vector<ModuleSummary> take() { return std::move(modules_); }
 
  private:
+  /// What a place's tensor is summed under: states have no module.
+  ModuleSummary& of(const execution::Place& place) {
+    const execution::TensorInfo& info = program_.info(place.tensor);
+    return at(is_persistent(info.lifetime) ? "states" : info.module);
+  }
   ModuleSummary& at(const std::string& module) {
     const auto [found, added] = by_name_.emplace(module, modules_.size());
     if (added) modules_.emplace_back().module = module;
@@ -68,16 +73,18 @@ class Summary {
 
   void add_copy(const Step& step, int index, int repeat) {
     const execution::Place& place = place_of(step);
-    ModuleSummary& module = at(program_.info(place.tensor).module);
+    ModuleSummary& module = of(place);
     if (step.what == Step::What::copy_in) {
       module.h2d_s += repeat * time_s(index);
       return;
     }
     module.copies += repeat;
     const execution::TensorInfo& info = program_.info(place.tensor);
+    const auto times = static_cast<std::size_t>(repeat);
+    if (is_persistent(info.lifetime)) module.bytes += place.bytes * times;
     module.offloaded += info.counts_rows() && !prediction_.counted_bytes.empty()
                             ? prediction_.counted_bytes[static_cast<std::size_t>(index)]
-                            : info.moved_bytes(place.buffer) * static_cast<std::size_t>(repeat);
+                            : moved_bytes(program_, place) * times;
     module.d2h_s += repeat * time_s(index);
   }
 
@@ -96,8 +103,7 @@ class Summary {
       latest = &other;
     }
     if (latest != nullptr && busy_until_s_ > 0)
-      at(program_.info(place_of(*latest).tensor).module).waited_s +=
-          repeat * (latest_s - busy_until_s_);
+      of(place_of(*latest)).waited_s += repeat * (latest_s - busy_until_s_);
     busy_until_s_ = latest_s;
     if (step.what != Step::What::mark) busy_until_s_ = prediction_.end_s[index];
   }

@@ -24,7 +24,8 @@ struct ModuleSummary {
   std::vector<Reason> reasons;         ///< all that apply to any of its tensors
 };
 
-/// One entry for each module name that a program saves, in the order of forward. Sections that
+/// One entry for each module name that a program saves, in the order of forward, and one ("states")
+/// for what outlives a step and comes from its home on the host. Sections that
 /// repeat count as often as they run, their times as in their first period, also where periods
 /// count other rows.
 ///

@@ -140,6 +140,7 @@ const std::vector<PlanChange> kPlanChanges = {
     {"decisions", [](Plan& p) { p.decisions[0] = Decision::recompute; }},
     {"places", [](Plan& p) { p.places[0].offset = 1024; }},
     {"places", [](Plan& p) { p.places[0].bytes = 512; }},
+    {"places", [](Plan& p) { p.places[0].first = 1024; }},
     {"places", [](Plan& p) { p.places[0].region = Region::persistent; }},
     {"places", [](Plan& p) { p.places[1].offset = 1024; }},
     {"steps", [](Plan& p) { p.steps[0].what = Step::What::rerun; }},

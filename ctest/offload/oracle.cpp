@@ -40,8 +40,9 @@ Bytes bytes_of(const Program& program, const Use& use, const Place& place) {
   if (buffers.size() > 1) return bytes_of(place);
   const Range range = program.resolve(use);
   const std::size_t size = size_bytes(buffers.front().dtype);
-  return {place.region, place.offset + static_cast<std::size_t>(range.begin) * size,
-          place.offset + static_cast<std::size_t>(range.end) * size};
+  const std::size_t origin = place.offset - place.first;
+  return {place.region, origin + static_cast<std::size_t>(range.begin) * size,
+          origin + static_cast<std::size_t>(range.end) * size};
 }
 
 /// Calls `visit(bytes, access)` for all operands of a step, reads first.
@@ -335,7 +336,7 @@ class Simulation {
     if (step.what == Step::What::mark) return {};
     if (step.what == Step::What::copy_out || step.what == Step::What::copy_in) {
       const Place& from = at(plan_.places, step.places[0]);
-      const Use all{from.tensor, Access::write};
+      const Use all{from.tensor, Access::write, range_of(from)};
       store(at(plan_.places, step.places[1]), all, load(from, all));
       return {};
     }
@@ -376,16 +377,27 @@ class Simulation {
     return {};
   }
 
+  /// The elements that a place has, if not all.
+  Range range_of(const Place& place) const {
+    const BufferInfo& buffer = at(program_.info(place.tensor).buffers, place.buffer);
+    if (place.bytes == buffer.bytes()) return {};
+    const std::size_t size = size_bytes(buffer.dtype);
+    return {static_cast<std::int64_t>(place.first / size),
+            static_cast<std::int64_t>((place.first + place.bytes) / size)};
+  }
+
   Values load(const Place& place, const Use& use) {
     Values values;
     for (const auto& [begin, end] : reference_.stretches().of(use, place.buffer))
-      values.push_back(memory_[place.region].load(place.offset + begin, place.offset + end));
+      values.push_back(memory_[place.region].load(place.offset + begin - place.first,
+                                                  place.offset + end - place.first));
     return values;
   }
   void store(const Place& place, const Use& use, const Values& values) {
     std::size_t next = 0;
     for (const auto& [begin, end] : reference_.stretches().of(use, place.buffer))
-      memory_[place.region].store(place.offset + begin, place.offset + end, values[next++]);
+      memory_[place.region].store(place.offset + begin - place.first,
+                                  place.offset + end - place.first, values[next++]);
   }
 
   const Program& program_;

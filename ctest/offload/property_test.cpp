@@ -40,7 +40,8 @@ RandomShape random_shape(std::uint64_t seed) {
           .width = draw(rng, 0, 1) == 0 ? 40 : 900,
           .communicates = draw(rng, 0, 2) > 0,
           .stores_early = seed % 8 == 0,
-          .in_parts = seed % 3 != 0};
+          .in_parts = seed % 3 != 0,
+          .states_on_host = seed % 5 < 2 ? std::nullopt : std::optional(seed % 5 > 2)};
 }
 
 offload::PlannerOptions random_options(Rng& rng) {
@@ -181,12 +182,15 @@ class Mutator {
   }
   std::string move_place() {
     Place& place = any(rng_, plan_.places);
-    if (place.region == Region::persistent && !offload::in_gradient_memory(program_, place))
-      return "nothing";
+    if (is_home(place)) return "nothing";
     const std::size_t room = plan_.bytes[static_cast<int>(place.region)] - align_up(place.bytes);
     place.offset =
         static_cast<std::size_t>(draw(rng_, 0, static_cast<int>(room / kAlignment))) * kAlignment;
     return "another place";
+  }
+  /// Of what outlives a step: the layout says where.
+  bool is_home(const Place& place) const {
+    return place.region != Region::transient && is_persistent(program_.info(place.tensor).lifetime);
   }
   std::string swap_steps() {
     const int last = static_cast<int>(plan_.steps.size()) - 1;
@@ -226,7 +230,7 @@ bool is_rule(const std::string& fault) {
   for (const char* words :
        {"may overtake", "may run beside", "records later", "lies only partly", "runs in section",
         "host address", "is recorded by", "the one before it ends at", "which outlives a step",
-        "not among gradients"})
+        "not among gradients", "is not back in its home", "but its home is the host"})
     if (fault.find(words) != std::string::npos) return true;
   return false;
 }
@@ -237,6 +241,7 @@ struct Tally {
   int rule = 0;      ///< changes that break a rule which the oracle does not know
   int broken = 0;    ///< others that change what a step computes
   int harmless = 0;  ///< and those that do not
+  int windows = 0;   ///< of states that have their home on the host
   Reused reused;
 };
 
@@ -275,6 +280,10 @@ void judge_one(std::uint64_t seed, Tally& tally) {
   const Plan plan = reuses ? plan_with_reuse(rng, options, random)
                            : offload::make_plan(random.program, random.layout, options);
   if (reuses) count_reuse(random, options, plan, tally.reused);
+  tally.windows += static_cast<int>(std::ranges::count_if(plan.places, [&](const Place& place) {
+    return place.region == Region::transient &&
+           is_persistent(random.program.info(place.tensor).lifetime);
+  }));
   const std::vector<std::string> faults = judged(random, plan);
   ASSERT_TRUE(faults.empty()) << faults.front();
   const Oracle oracle(random.program);
@@ -300,6 +309,7 @@ TEST(property, sound_plans_pass_and_mutated_ones_are_judged_as_the_oracle_does) 
   EXPECT_EQ(tally.sound, plans);
   EXPECT_GT(tally.broken, 2 * plans);
   EXPECT_GT(tally.harmless, plans);
+  EXPECT_GT(tally.windows, plans);
   EXPECT_GT(tally.reused.tenants, plans / 4);
   EXPECT_GT(tally.reused.with_reruns, plans / 40);
   EXPECT_GT(tally.reused.with_copies, plans / 40);

@@ -50,8 +50,14 @@ RandomProgram::RandomProgram(const RandomShape& shape) : shape_(shape), rng_(sha
   append("tick", Lane::compute, {{counter, Access::update}}, 6);
   std::vector<Use> uses{{counter, Access::read}};
   for (const Layer& layer : layers_) {
-    append("update" + program.info(layer.weight).name, Lane::compute,
-           {{layer.gradient, Access::read}, {layer.weight, Access::update}}, layer.seed);
+    const std::string name = program.info(layer.weight).name;
+    for (const Range range : windows(layer))
+      append("state" + name + "/" + std::to_string(range.begin), Lane::compute,
+             {{layer.gradient, Access::read}, {layer.state, Access::update, range}},
+             layer.seed + 3);
+    std::vector<Use> updates{{layer.gradient, Access::read}, {layer.weight, Access::update}};
+    if (layer.state) updates.push_back({layer.state, Access::read});
+    append("update" + name, Lane::compute, std::move(updates), layer.seed);
     if (uses.size() < 8) uses.push_back({layer.weight, Access::read});
   }
   uses.push_back({output, Access::write});
@@ -77,6 +83,7 @@ void RandomProgram::add_layers() {
     layout.open_bucket(what, "dense", Dtype::int32);
     for (int i = 0; i < shape_.layers; ++i) layout.add(persistent(what, i, lifetime));
   }
+  add_states();
   layout.close();
   for (int i = 0; i < shape_.layers; ++i) {
     Layer layer;
@@ -84,8 +91,26 @@ void RandomProgram::add_layers() {
     layer.weight = program.add(persistent("w", i, Lifetime::parameter));
     layer.gradient = program.add(persistent("dw", i, Lifetime::gradient));
     layer.seed = rng_();
+    if (shape_.states_on_host)
+      layer.state = program.add(persistent("s", i, Lifetime::optimizer_state));
     layers_.push_back(layer);
   }
+}
+
+void RandomProgram::add_states() {
+  if (!shape_.states_on_host) return;
+  layout.open_bucket("s", "dense", Dtype::int32, {},
+                     *shape_.states_on_host ? Region::host : Region::persistent);
+  for (int i = 0; i < shape_.layers; ++i)
+    layout.add(one_buffer("s" + std::to_string(i), Dtype::int32, {shape_.width},
+                          Lifetime::optimizer_state));
+}
+
+std::vector<Range> RandomProgram::windows(const Layer& layer) {
+  constexpr std::int64_t kCut = kAlignment / sizeof(std::int32_t);
+  if (!layer.state) return {};
+  if (shape_.width <= kCut || layer.seed % 2 == 0) return {{}};
+  return {{0, kCut}, {kCut, shape_.width}};
 }
 
 Tensor RandomProgram::tensor(const std::string& name, Lifetime lifetime, const std::string& module,
@@ -195,11 +220,11 @@ Tensor RandomProgram::backward(const Layer& layer, const std::string& at, int sl
   for (std::size_t i = 0; i < kept.saved.size(); ++i) {
     const std::size_t j = shape_.stores_early ? i : kept.saved.size() - 1 - i;
     const Tensor next = tensor("d" + at + "." + std::to_string(j), Lifetime::scratch, "", rng);
-    append("back" + at + "." + std::to_string(j), Lane::compute,
-           {{d, Access::read},
-            {kept.saved[j], Access::read},
-            {layer.weight, Access::read},
-            {next, Access::write}},
+    std::vector<Use> reads{
+        {d, Access::read}, {kept.saved[j], Access::read}, {layer.weight, Access::read}};
+    if (layer.state && layer.seed % 5 == 0) reads.push_back({layer.state, Access::read});
+    reads.push_back({next, Access::write});
+    append("back" + at + "." + std::to_string(j), Lane::compute, std::move(reads),
            layer.seed + 40 + j);
     d = next;
     if (shape_.stores_early && i == 0)

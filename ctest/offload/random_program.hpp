@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -23,6 +24,8 @@ struct RandomShape {
   /// reruns read later than the program does.
   bool stores_early = false;
   bool in_parts = false;  ///< some tensors are written by two ops
+  /// Updates have states, whose homes are on the device (false) or the host; none: there are none.
+  std::optional<bool> states_on_host = {};
 };
 
 /// A training step that means nothing but has all that one has: layers of four kinds with scopes,
@@ -49,6 +52,7 @@ class RandomProgram {
   struct Layer {
     std::string kind;
     Tensor weight, gradient;
+    Tensor state = {};
     std::uint64_t seed;  ///< a layer is the same in every microbatch
   };
   struct Kept {
@@ -64,6 +68,9 @@ class RandomProgram {
   std::vector<Range> parts(Tensor tensor, Rng& rng);
   void append(const std::string& name, Lane lane, std::vector<Use> uses, std::uint64_t salt);
   void add_layers();
+  void add_states();
+  /// What an update does with the state of a layer: by one op, or by one for each of two ranges.
+  std::vector<Range> windows(const Layer& layer);
   void record_section(const char* name, int repeat, int slot, bool last);
   Tensor forward(const Layer& layer, const std::string& at, int slot, Tensor x, Kept& kept);
   Tensor backward(const Layer& layer, const std::string& at, int slot, Tensor dy, const Kept& kept);

@@ -131,6 +131,23 @@ TEST_F(segments, random_delays_change_no_bit) {
   }
 }
 
+TEST_F(segments, states_on_the_host_change_no_bit) {
+  for (const int microbatches : {1, 4})
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+      RandomShape shape{.seed = seed, .microbatches = microbatches, .states_on_host = false};
+      const Bytes expected = run(shape, {}).state;
+      shape.states_on_host = true;
+      const Outcome eager = run(shape, {});
+      EXPECT_EQ(eager.state, expected) << "seed " << seed;
+      EXPECT_EQ(eager.counters.copies_in, 3 * count(eager.plan, Step::What::copy_in));
+      EXPECT_GE(eager.counters.copies_out, 3 * shape.layers);
+      const HostOptions host{.delay_seed = seed, .max_delay_s = 50e-6};
+      for (const offload::GraphOptions& graphs : all_graphs())
+        EXPECT_EQ(run_random(shape, offloading(graphs), 3, host).state, expected)
+            << "seed " << seed;
+    }
+}
+
 TEST_F(segments, a_step_without_loops_is_one_graph) {
   const Outcome one = run({.microbatches = 1}, {.mode = Mode::step}, 4);
   EXPECT_EQ(one.plan.segments.size(), 1U);

@@ -110,7 +110,7 @@ Plan BenchOffload::plan(const offload::PlannerOptions& options) const {
 /// One device for all plans: the host has room for everything that may move, or for what the deck
 /// allows of it, since page-locking tens of GiB takes longer than the sweep.
 void BenchOffload::make_device(std::size_t transient) {
-  std::size_t host = 0;
+  std::size_t host = trainer_.layout().host_bytes();
   for (const offload::SavedTensor& saved : offload::find_saved_tensors(program()))
     host += execution::align_up(program().info(saved.tensor).bytes()) + execution::kAlignment;
   if (const std::int64_t most = base_.policy.host_budget_bytes; most >= 0)

@@ -1,0 +1,177 @@
+#include "offload/state_windows.hpp"
+
+#include <algorithm>
+
+#include "execution/contents.hpp"
+
+namespace stowage::offload {
+
+using execution::Access;
+
+namespace {
+
+/// Part of a load's time by which it should arrive early.
+constexpr double kMargin = 0.1;
+/// Part of the time behind the last section that repeats by which a load may be early.
+constexpr double kLead = 0.05;
+/// Ops whose windows are there at once: one is loaded, one used, one written back.
+constexpr std::size_t kAtOnce = 3;
+
+std::size_t bytes_of(const std::vector<StateWindow>& windows, std::size_t begin, std::size_t end,
+                     std::size_t alignment) {
+  std::size_t bytes = 0;
+  for (std::size_t i = begin; i < end; ++i)
+    bytes += execution::align_up(windows[i].bytes, alignment);
+  return bytes;
+}
+
+/// Calls `visit(begin, end)` for the windows of each op.
+template <class Visit>
+void for_each_op(const std::vector<StateWindow>& windows, Visit&& visit) {
+  for (std::size_t begin = 0, end = 0; begin < windows.size(); begin = end) {
+    while (end < windows.size() && windows[end].run == windows[begin].run) ++end;
+    visit(begin, end);
+  }
+}
+
+/// A range of a tensor that an op has written, and the first run behind that.
+struct Written {
+  std::size_t first, bytes;
+  std::size_t behind;
+
+  bool overlaps(const StateWindow& window) const {
+    return first < window.first + window.bytes && window.first < first + bytes;
+  }
+};
+
+/// The runs behind the last section that repeats, as one list.
+class OnceRuns {
+ public:
+  OnceRuns(const execution::Program& program, const std::vector<SectionSchedule>& sections)
+      : first_section_(sections.size()) {
+    while (first_section_ > 0 && program.sections()[first_section_ - 1].repeat == 1)
+      --first_section_;
+    for (std::size_t s = first_section_; s < sections.size(); ++s) {
+      base_.push_back(start_s_.size());
+      const double from_s = end_s_;
+      const std::vector<double>& start_s = sections[s].timeline.start_s;
+      for (std::size_t r = 0; r + 1 < start_s.size(); ++r) {
+        start_s_.push_back(from_s + start_s[r]);
+        places_.push_back({static_cast<int>(s), static_cast<int>(r)});
+      }
+      end_s_ = from_s + start_s.back();
+    }
+  }
+
+  std::size_t first_section() const { return first_section_; }
+  bool has(std::size_t section) const { return section - first_section_ < base_.size(); }
+  std::size_t at(std::size_t section, int run) const {
+    return base_[section - first_section_] + static_cast<std::size_t>(run);
+  }
+  RunAt place(std::size_t at) const { return places_[at]; }
+  double start_s(std::size_t at) const { return start_s_[at]; }
+  double end_s() const { return end_s_; }
+  /// The last run that starts no later.
+  std::size_t last_by(double time_s) const {
+    const auto behind = std::ranges::upper_bound(start_s_, time_s);
+    return behind == start_s_.begin() ? 0 : static_cast<std::size_t>(behind - start_s_.begin()) - 1;
+  }
+
+ private:
+  std::size_t first_section_;
+  std::vector<std::size_t> base_;  ///< by section, from the first on
+  std::vector<double> start_s_;
+  std::vector<RunAt> places_;
+  double end_s_ = 0;
+};
+
+}  // namespace
+
+void find_state_windows(const execution::Program& program,
+                        const execution::PersistentLayout& layout,
+                        std::vector<SectionSchedule>& sections) {
+  if (layout.host_bytes() == 0) return;
+  for (std::size_t s = 0; s < sections.size(); ++s) {
+    sections[s].windows.clear();
+    const std::vector<Run>& runs = sections[s].timeline.runs;
+    for (std::size_t r = 0; r < runs.size(); ++r) {
+      const std::vector<execution::Use>& uses = program.ops()[runs[r].op].uses;
+      for (std::size_t u = 0; u < uses.size(); ++u) {
+        const execution::TensorInfo& info = program.info(uses[u].tensor);
+        if (!is_persistent(info.lifetime) || !layout.on_host(info.name)) continue;
+        const execution::Bytes bytes = execution::bytes_of(program, uses[u], 0);
+        const RunAt at{static_cast<int>(s), static_cast<int>(r)};
+        sections[s].windows.push_back({uses[u].tensor, bytes.begin, bytes.end - bytes.begin,
+                                       uses[u].access != Access::write,
+                                       uses[u].access != Access::read, at.run, at});
+      }
+    }
+  }
+}
+
+std::size_t least_window_bytes(const std::vector<SectionSchedule>& sections,
+                               std::size_t alignment) {
+  std::size_t most = 0;
+  for (const SectionSchedule& section : sections)
+    for_each_op(section.windows, [&](std::size_t begin, std::size_t end) {
+      most = std::max(most, bytes_of(section.windows, begin, end, alignment));
+    });
+  return kAtOnce * most;
+}
+
+void load_early(const execution::Program& program, std::vector<SectionSchedule>& sections,
+                std::vector<std::vector<std::size_t>>& live, std::size_t limit,
+                std::size_t alignment, const Rates& rates, bool across) {
+  const OnceRuns runs(program, sections);
+  struct Loaded {
+    std::size_t section, begin, end;  ///< windows of an op
+    std::size_t lowest = 0;           ///< run
+    double begin_s = 0;
+  };
+  std::vector<Loaded> all;
+  std::size_t behind_copies = 0;
+  const auto live_at = [&](std::size_t at) -> std::size_t& {
+    const RunAt place = runs.place(at);
+    return live[static_cast<std::size_t>(place.section)][static_cast<std::size_t>(place.run)];
+  };
+  std::vector<std::vector<Written>> written(program.tensors().size());
+  for (std::size_t s = runs.first_section(); runs.has(s); ++s) {
+    for (const OffloadCopy& copy : sections[s].copies)
+      behind_copies = std::max(behind_copies, runs.at(s, copy.back));
+    std::vector<StateWindow>& windows = sections[s].windows;
+    for_each_op(windows, [&](std::size_t begin, std::size_t end) {
+      Loaded loaded{s, begin, end, across ? 0 : runs.at(s, 0)};
+      for (std::size_t i = begin; i < end; ++i)
+        for (const Written& other : written[windows[i].tensor.id])
+          if (other.overlaps(windows[i])) loaded.lowest = std::max(loaded.lowest, other.behind);
+      for (std::size_t i = begin; i < end; ++i)
+        if (windows[i].writes)
+          written[windows[i].tensor.id].push_back(
+              {windows[i].first, windows[i].bytes, runs.at(s, windows[i].run) + 1});
+      all.push_back(loaded);
+    });
+  }
+  double latest_s = runs.end_s();
+  for (std::size_t i = all.size(); i-- > 0;) {
+    const std::vector<StateWindow>& windows = sections[all[i].section].windows;
+    latest_s = std::min(latest_s, runs.start_s(runs.at(all[i].section, windows[all[i].begin].run)));
+    for (std::size_t w = all[i].begin; w < all[i].end; ++w)
+      if (windows[w].reads)
+        latest_s -= rates.h2d_s(windows[w].bytes) * rates.duplex_slowdown() * (1 + kMargin);
+    all[i].begin_s = latest_s;
+  }
+  std::size_t previous = behind_copies;
+  for (const Loaded& loaded : all) {
+    std::vector<StateWindow>& windows = sections[loaded.section].windows;
+    const std::size_t own = runs.at(loaded.section, windows[loaded.begin].run);
+    const std::size_t bytes = bytes_of(windows, loaded.begin, loaded.end, alignment);
+    const std::size_t lowest =
+        std::max({previous, loaded.lowest, runs.last_by(loaded.begin_s - kLead * runs.end_s())});
+    std::size_t at = own;
+    while (at > lowest && live_at(at - 1) + bytes <= limit) live_at(--at) += bytes;
+    for (std::size_t w = loaded.begin; w < loaded.end; ++w) windows[w].load = runs.place(at);
+    previous = std::max(previous, at);
+  }
+}
+
+}  // namespace stowage::offload

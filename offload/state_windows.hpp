@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "execution/persistent.hpp"
+#include "offload/assembly.hpp"
+#include "offload/rates.hpp"
+
+namespace stowage::offload {
+
+/// The windows of a program: for each use of a tensor that has its home on the host one, in the
+/// order of runs, loaded right before the op.
+///
+/// @param sections with their timelines; set: the windows of each
+void find_state_windows(const execution::Program& program,
+                        const execution::PersistentLayout& layout,
+                        std::vector<SectionSchedule>& sections);
+
+/// Loads windows earlier, as far as no more than `limit` bytes are live and not before it helps:
+/// so that all arrive in time, with a margin. Only behind the last section that repeats, behind the
+/// copies back of saved tensors, and behind the op that wrote the same range before.
+///
+/// @param live by section and run: bytes that are live, windows as they are loaded now; changed
+/// @param across whether a load may lie in an earlier section than its op
+void load_early(const execution::Program& program, std::vector<SectionSchedule>& sections,
+                std::vector<std::vector<std::size_t>>& live, std::size_t limit,
+                std::size_t alignment, const Rates& rates, bool across);
+
+/// Bytes of the windows of the ops that need the most, of so many: with less, copies in one
+/// direction wait for those in the other.
+std::size_t least_window_bytes(const std::vector<SectionSchedule>& sections, std::size_t alignment);
+
+}  // namespace stowage::offload
