@@ -91,6 +91,18 @@ std::vector<Row<OffloadConfig>> rows<OffloadConfig>() {
                                               .unit = "B",
                                               .range = between(-1, kMostBytes),
                                               .help = "Pinned host memory per rank. -1: no cap."}),
+      row(&OffloadConfig::states,
+          {.key = "offload.states",
+           .help =
+               "Optimizer states that have their home in pinned host memory and come to the device "
+               "for their update: all, master, moments (all but the master) or a state's own name, "
+               "such as adam_m. auto: as few of all as let what is saved stay within "
+               "offload.device_budget_bytes; if none are left, the policy sees to the rest."}),
+      row(&OffloadConfig::states_fraction,
+          {.key = "offload.states_fraction",
+           .range = between(0, 1),
+           .help = "Part of their elements that has its home there: whole buckets "
+                   "(parallel.bucket_elements), never above. auto takes no more."}),
       row(&OffloadConfig::recompute,
           {.key = "recompute.modules",
            .allowed = module_names(),
@@ -172,6 +184,13 @@ Policy OffloadConfig::policy(int stage) const {
 }
 
 void check(const OffloadConfig& offload, const Deck& deck) {
+  const bool says_auto = std::ranges::find(offload.states, "auto") != offload.states.end();
+  if (says_auto && !offload.automatic_states())
+    throw_usage("{}: auto chooses among all states: it stands alone",
+                cite(deck, &OffloadConfig::states));
+  if (says_auto && offload.device_budget_bytes == 0)
+    throw_usage("{} needs {}: what does not fit leaves", cite(deck, &OffloadConfig::states),
+                key(&OffloadConfig::device_budget_bytes));
   for (const std::string& name : offload.recompute) {
     const auto kinds = inputs::layer_kinds();
     if (std::ranges::find(kinds, name, &inputs::LayerKind::norm_module) == kinds.end()) continue;

@@ -24,7 +24,12 @@ struct OffloadConfig {
   std::int64_t device_budget_bytes = 0;
   bool reuse_gradient_memory = true;
   std::int64_t host_budget_bytes = -1;
+  std::vector<std::string> states;
+  double states_fraction = 1;
   std::vector<std::string> recompute;
+
+  /// Whether the planner says how much of the states leaves.
+  bool automatic_states() const { return states == std::vector<std::string>{"auto"}; }
 
   /// @param stage of the pipeline
   Policy policy(int stage) const;

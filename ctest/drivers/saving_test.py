@@ -129,10 +129,13 @@ def killed_at_random_moments_it_goes_on_to_the_bit(r):
     print("seed", seed)
     chance = random.Random(seed)
     keys = ["run.steps=60", "optim.decay_steps=60", "parallel.tensor=2", "parallel.zero=1",
-            "eval.steps=1", "validate.finite_differences=off", "validate.replayed_step=false"]
+            "parallel.bucket_elements=1024", "train.dtype=bf16", "eval.steps=1",
+            "validate.finite_differences=off", "validate.replayed_step=false"]
     r.run("run.output=whole.h5", *keys, ranks=4)
     wanted = states("whole.h5")[60]
     saved = ["checkpoint.directory=ckpt", "checkpoint.interval=1", "checkpoint.keep_last=2"]
+    homes = [[], ["offload.states=all"], ["offload.states=moments", "offload.states_fraction=0.5"],
+             ["offload.states=all", "checkpoint.copy=none"]]
     def start_anew():
         """Where all steps are done: what they led to is what the whole run has."""
         r.run("--evaluate-only", "run.output=end.h5", *keys, *saved, ranks=4)
@@ -145,7 +148,8 @@ def killed_at_random_moments_it_goes_on_to_the_bit(r):
     while done < kills:
         rounds += 1
         assert rounds < 20 + 10 * kills, "the run ends before it is killed"
-        job = subprocess.Popen(r.command(r.deck, "run.output=a.h5", *keys, *saved, ranks=4),
+        home = chance.choice(homes)
+        job = subprocess.Popen(r.command(r.deck, "run.output=a.h5", *keys, *saved, *home, ranks=4),
                                env=r.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                text=True, start_new_session=True)
         begin, found = time.monotonic(), set(steps_in("ckpt"))

@@ -31,8 +31,8 @@ struct AdamwParts {
     const auto part = [&](const View& view) {
       return view ? parts.emplace_back(view, first, elements).view() : View{};
     };
-    tensors.push_back({part(whole.parameter.view), part(whole.master), part(whole.gradient.view),
-                       part(whole.m), part(whole.v)});
+    tensors.push_back({part(whole.parameter.view), part(whole.master.view),
+                       part(whole.gradient.view), part(whole.m.view), part(whole.v.view)});
     pieces.push_back({elements, decay});
   }
 

@@ -209,7 +209,7 @@ struct Tensors {
            Array(sums, {n}, s.gradient), Array(sums, {n}, s.m), Array(sums, {n}, s.v), s.decay});
     }
     for (const OneState& a : arrays)
-      whole.add({a.parameter.view(), a.master, a.gradient.view(), a.m, a.v}, 0,
+      whole.add({a.parameter.view(), a.master.view(), a.gradient.view(), a.m.view(), a.v.view()}, 0,
                 static_cast<std::int64_t>(a.m.size()), a.decay);
   }
   std::vector<State> states() const {
@@ -236,7 +236,7 @@ void run(Dtype storage, const AdamwParts& parts, std::int64_t good_steps, double
   const Array step(Dtype::int64, {1}, Values{static_cast<double>(good_steps)});
   const Array step_ok = int32_array({ok});
   on_queue([&](Queue& q) {
-    const bool has_master{parts.tensors[0].master};
+    const bool has_master{parts.tensors[0].master.view};
     Adamw{parts.pieces, storage, has_master, clip, kOptions}.run(
         q, {schedule, step, norm, step_ok, parts.tensors});
     Advance{}.run(q, {.step = step, .step_ok = step_ok});

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "offload/gradient_memory_reuse.hpp"
 
@@ -62,6 +63,21 @@ Names recomputed(const std::string& word) {
   Names names = module_names();
   std::erase_if(names, [](const std::string& name) { return name.ends_with("_norm"); });
   return names;
+}
+
+/// Bytes of states of parameters.
+std::size_t state_bytes(const execution::PersistentLayout& layout) {
+  std::size_t sum = 0;
+  for (const execution::Bucket& bucket : layout.buckets())
+    if (!bucket.group.empty() &&
+        layout.whole(bucket.tensors.front()).lifetime == execution::Lifetime::optimizer_state)
+      sum += execution::align_up(bucket.bytes());
+  return sum;
+}
+
+/// Whether a copy moves what backward needs, no state.
+bool moves_saved(const Program& program, const Plan& plan, const Step& step) {
+  return is_copy(step) && !is_persistent(program.info(plan.places[step.places[0]].tensor).lifetime);
 }
 
 /// Whether a program, which may be a stage's, saves what a module name stands for.
@@ -166,8 +182,10 @@ std::map<std::string, std::size_t> measure_pieces(const Program& program, Plan p
 
 std::string Cell::name() const {
   return fmt::format(
-      "{}, offload {}, recompute {}, {} microbatches, inflight {}, delay {}, beside {}, min {}",
-      graphs, offload, recompute, microbatches, max_inflight, delay, overlapping, min_tensor_bytes);
+      "{}, offload {}, recompute {}, {} microbatches, inflight {}, delay {}, beside {}, min {}, "
+      "states away {}",
+      graphs, offload, recompute, microbatches, max_inflight, delay, overlapping, min_tensor_bytes,
+      states);
 }
 
 std::vector<Cell> all_cells() {
@@ -208,6 +226,11 @@ std::vector<Cell> pairwise_cells() {
         all.begin(), all.end(), [&](const Cell& a, const Cell& b) { return gain(a) < gain(b); });
     for (const Pair& pair : pairs(best)) missing.erase(pair);
     chosen.push_back(best);
+  }
+  // Every second one with states on the host too.
+  for (std::size_t i = 0, n = chosen.size(); i < n; i += 2) {
+    chosen.push_back(chosen[i]);
+    chosen.back().states = true;
   }
   // With copies beside the graphs too.
   for (std::size_t i = 0, n = chosen.size(); i < n; ++i) {
@@ -275,6 +298,7 @@ const Matrix::Plain& Matrix::plain(int microbatches) {
   result.transient_bytes = training.plan.bytes[static_cast<int>(execution::Region::transient)];
   result.reduction_bytes = reduction_bytes(training.recorded.program);
   result.persistent_bytes = training.plan.bytes[static_cast<int>(execution::Region::persistent)];
+  result.state_bytes = state_bytes(run.trainer().plan().layout());
   result.pieces = measure_pieces(training.recorded.program, training.plan, run.trainer().device());
   return plain_.emplace(microbatches, std::move(result)).first->second;
 }
@@ -295,13 +319,20 @@ forecast::TrainerOptions Matrix::options(const Cell& cell) {
     policy.kind = offload::Policy::Kind::automatic;
     policy.reuse_gradient_memory = cell.offload == "reuse";
     const std::size_t movable = kept.transient_bytes - kept.reduction_bytes;
-    policy.device_budget_bytes = static_cast<std::int64_t>(
-        kept.persistent_bytes + kept.reduction_bytes + movable * setup_.budget_percent / 100);
+    policy.device_budget_bytes =
+        static_cast<std::int64_t>(kept.persistent_bytes - (cell.states ? kept.state_bytes : 0) +
+                                  kept.reduction_bytes + movable * setup_.budget_percent / 100);
   } else if (cell.offload == "all" || cell.offload == "half") {
     policy.offload = listed(module_names());
     if (cell.offload == "half") policy.fraction = 0.5;
   } else if (cell.offload != "none") {
     policy.offload = listed({cell.offload});
+  }
+  if (cell.states) {
+    options.state.host.names = {std::string(layers::kMaster)};
+    for (const std::string_view state : options.state.optimizer->states)
+      options.state.host.names.emplace_back(state);
+    options.optimizer.window_elements = 2 * execution::kBucketGrain;
   }
   if (setup_.adjust) setup_.adjust(options);
   return options;
@@ -353,19 +384,24 @@ void Matrix::expect_counts(const Cell& cell, const execution::Executor& executor
   EXPECT_EQ(counters.launches, steps * launches(plan));
   const Names again = recomputed(cell.recompute);
   const bool rerun_instead = std::find(again.begin(), again.end(), cell.offload) != again.end();
+  const auto saved_copies = std::ranges::count_if(
+      plan.steps, [&](const Step& step) { return moves_saved(program, plan, step); });
   if (cell.offload == "none") {
-    EXPECT_EQ(counters.copies_out, 0);
+    EXPECT_EQ(saved_copies, 0);
   } else if (!is_automatic(cell) && cell.offload != "half" && !rerun_instead) {
-    EXPECT_EQ(counters.copies_out > 0, saves(program, cell.offload));
+    EXPECT_EQ(saved_copies > 0, saves(program, cell.offload));
+  }
+  if (cell.states) {
+    EXPECT_GT(counters.copies_out, saved_copies);
   }
   EXPECT_EQ(counters.reruns > 0, !again.empty() || (is_automatic(cell) && counters.reruns > 0));
   EXPECT_EQ(tenants(program, plan) > 0, cell.offload == "reuse");
   EXPECT_EQ(counters.launches > 0, cell.graphs != "eager");
-  std::set<std::pair<int, int>> moved;
+  std::set<std::tuple<int, int, std::size_t>> moved;
   for (const Step& step : plan.steps)
     if (step.what == Step::What::copy_out) {
       const execution::Place& from = plan.places[step.places[0]];
-      EXPECT_TRUE(moved.emplace(from.tensor.id, from.buffer).second) << "copied twice";
+      EXPECT_TRUE(moved.emplace(from.tensor.id, from.buffer, from.first).second) << "copied twice";
     }
   const std::vector<std::size_t> nodes = executor.graph_nodes();
   ASSERT_EQ(nodes.size(), plan.segments.size());

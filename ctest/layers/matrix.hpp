@@ -19,6 +19,7 @@ struct Cell {
   int max_inflight = -1;
   bool delay = false;
   bool overlapping = false;  ///< copies of graphs in mode scopes
+  bool states = false;       ///< optimizer states have their home on the host
   std::size_t min_tensor_bytes = 0;
 
   std::string name() const;
@@ -69,6 +70,7 @@ class Matrix {
     std::size_t transient_bytes = 0;
     std::size_t reduction_bytes = 0;  ///< of them, what reductions over ranks work in
     std::size_t persistent_bytes = 0;
+    std::size_t state_bytes = 0;                ///< of them, what the host can have
     std::map<std::string, std::size_t> pieces;  ///< graph nodes of each op
   };
 

@@ -44,14 +44,18 @@ TEST(optimizers, one_state_takes_less_memory_by_part) {
   const forecast::TrainerPlan plan(options_of(kDescent, Dtype::bf16));
   const execution::Program microbatch =
       forecast::one_microbatch(plan.model(), plan.options().step, plan.layout());
+  layers::StatesOnHost host;
   const auto state_bytes = [&](const layers::Optimizer& optimizer) {
-    return forecast::count_bytes(plan.model(), microbatch, {}, optimizer, false,
+    return forecast::count_bytes(plan.model(), microbatch, {},
+                                 {.optimizer = &optimizer, .host = host}, false,
                                  plan.options().sharing.ranks)
         .embedding.state;
   };
   const auto elements = static_cast<double>(plan.model().embedding().elements());
   EXPECT_EQ(state_bytes(kDescent), elements * (2 + 4 + 4 + 4));
   EXPECT_EQ(state_bytes(layers::kAdamw), elements * (2 + 4 + 4 + 8));
+  host = {.names = {"master", "adam_v"}, .fraction = 0.5};
+  EXPECT_EQ(state_bytes(layers::kAdamw), elements * (2 + 4 + 2 + 4 + 2));
 }
 
 TEST(optimizers, steps_of_momentum_are_those_of_its_formula) {

@@ -19,9 +19,9 @@ struct Descent {
   template <class T>
   struct Tensors {
     kernels::OutRows<T> parameter;
-    kernels::SumsOut<T> master;
+    kernels::RowsOfType<T, kernels::Sums> master;
     kernels::RowsOfType<T, const kernels::Sums> gradient;
-    kernels::SumsOut<T> momentum;
+    kernels::RowsOfType<T, kernels::Sums> momentum;
   };
   template <class T>
   struct Operands {
@@ -80,7 +80,7 @@ void record(const layers::ParameterUpdate& update) {
                                 .gradient = one.gradient,
                                 .momentum = one.states.front()});
   }
-  update.recorder.compute(kDescent.name, descent, operands);
+  update.recorder.compute(update.name, descent, operands);
 }
 
 constexpr std::string_view kStates[] = {"momentum"};

@@ -121,8 +121,8 @@ class AdamwCase final : public OptimizerCase {
       views_.tensors.push_back({.parameter = parts_[4 * i].view(),
                                 .master = master_ ? masters_[i].view() : execution::View(),
                                 .gradient = parts_[4 * i + 1].view(),
-                                .m = parts_[4 * i + 2],
-                                .v = parts_[4 * i + 3]});
+                                .m = parts_[4 * i + 2].view(),
+                                .v = parts_[4 * i + 3].view()});
     }
   }
 

@@ -100,9 +100,8 @@ std::string time_text(const forecast::TrainerPlan& run, const offload::Predictio
         reruns += section.repeat;
       }
       if (step.what != Step::What::copy_out) continue;
-      const execution::Place& from = plan.places[step.places[0]];
       out += static_cast<std::size_t>(section.repeat) *
-             program.info(from.tensor).moved_bytes(from.buffer);
+             offload::moved_bytes(program, plan.places[step.places[0]]);
     }
   std::string text = fmt::format("# predicted time{}\n", machine.empty() ? "" : " on " + machine);
   const auto row = [&](std::string_view what, double time_s, const std::string& note) {
@@ -275,7 +274,9 @@ PlanReport plan_report(const inputs::Deck& deck, const PlanOptions& options) {
   text += memory_table(run, saving);
   const std::size_t device_bytes =
       run.layout().bytes() + run.transient_bytes() + saving.device_bytes();
-  forecast::MemoryFit fit = forecast::memory_fit(deck, device_bytes, run.layout().bytes());
+  forecast::MemoryFit fit =
+      forecast::memory_fit(deck, device_bytes, run.layout().bytes(),
+                           run.layout().bytes(execution::Lifetime::optimizer_state));
   text += fit.text;
   if (const auto& pipeline = run.expected().pipeline; pipeline && pipeline->delayed)
     text += fmt::format("# zero bubble: {}\n", delayed_text(*pipeline->delayed, options.stage));

@@ -28,13 +28,23 @@ int part_of(const std::string& parameter, const layers::Model& model) {
   return layer;
 }
 
-void add_state(PartMemory& memory, const layers::Model& model, const layers::Optimizer& optimizer,
+/// How many states of an element a rank has on the device, with a master among them.
+double states_on_device(const layers::StateOptions& state, bool has_master) {
+  const auto on_host = [&](std::string_view name) {
+    return std::ranges::find(state.host.names, name) != state.host.names.end() ? state.host.fraction
+                                                                               : 0.0;
+  };
+  double sum = has_master ? 1 - on_host(layers::kMaster) : 0;
+  for (const std::string_view name : state.optimizer->states) sum += 1 - on_host(name);
+  return sum;
+}
+
+void add_state(PartMemory& memory, const layers::Model& model, const layers::StateOptions& state,
                bool zero, const parallel::Ranks& holders) {
   const layers::Precision precision = model.precision();
   const auto weight = static_cast<double>(size_bytes(precision.storage));
   const auto accum = static_cast<double>(size_bytes(precision.accumulation()));
-  const double updated =
-      static_cast<double>(optimizer.states.size() + precision.has_master()) * accum;
+  const double updated = states_on_device(state, precision.has_master()) * accum;
   for (const layers::Parameter& p : model.parameters()) {
     const int ranks = zero ? holders.group(parallel::gradient_group(p.group)).size() : 1;
     const double bytes = static_cast<double>(p.elements()) * (weight + accum + updated / ranks);
@@ -67,11 +77,11 @@ PartBytes stage_bytes(const layers::Stage& stage, const PartMemory& memory) {
 }
 
 PartMemory count_bytes(const layers::Model& model, const execution::Program& microbatch,
-                       const offload::Policy& policy, const layers::Optimizer& optimizer, bool zero,
+                       const offload::Policy& policy, const layers::StateOptions& state, bool zero,
                        const parallel::Ranks& holders) {
   const int layers = model.config().layers();
   PartMemory memory{{}, std::vector<PartBytes>(static_cast<std::size_t>(layers)), {}};
-  add_state(memory, model, optimizer, zero, holders);
+  add_state(memory, model, state, zero, holders);
   std::vector<char> is_saved_tensor(microbatch.tensors().size());
   for (const offload::SavedTensor& saved : offload::find_saved_tensors(microbatch))
     is_saved_tensor[saved.tensor.id] = 1;

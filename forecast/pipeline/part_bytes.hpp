@@ -5,7 +5,7 @@
 
 #include "layers/model/model.hpp"
 #include "layers/schedule/pipeline.hpp"
-#include "layers/state/optimizer.hpp"
+#include "layers/state/state.hpp"
 #include "offload/policy.hpp"
 
 namespace stowage::forecast {
@@ -34,11 +34,12 @@ PartBytes stage_bytes(const layers::Stage& stage, const PartMemory& memory);
 /// @param microbatch of `model`, as one_microbatch() records it. What its backward leaves to the
 /// weights' pass is not counted; in return, a microbatch counts as in flight until that pass.
 /// @param policy tensors that it computes again are not saved
+/// @param state what its optimizer keeps, and what of it has its home on the host
 /// @param zero masters and the optimizer's states are cut over the ranks that have the same
 /// parameters
 /// @param holders the process grid that tells how many those are
 PartMemory count_bytes(const layers::Model& model, const execution::Program& microbatch,
-                       const offload::Policy& policy, const layers::Optimizer& optimizer, bool zero,
+                       const offload::Policy& policy, const layers::StateOptions& state, bool zero,
                        const parallel::Ranks& holders);
 
 /// By rank: what it has in flight at some time of a step, microbatches by its stages; each

@@ -19,6 +19,7 @@ struct PipelineInputs {
   bool zero = false;             ///< see Sharing
   double zero_bubble_bytes = 0;  ///< see Sharing
   const layers::Optimizer* optimizer = &layers::kAdamw;
+  layers::StatesOnHost host = {};
 };
 
 /// How a model is cut and its microbatches passed on, and what that is expected to take. Every rank

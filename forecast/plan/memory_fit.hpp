@@ -26,6 +26,8 @@ struct MemoryFit {
 };
 
 /// @param device_bytes of the plan  @param lasting_bytes of them: parameters, gradients, states
-MemoryFit memory_fit(const inputs::Deck& deck, std::size_t device_bytes, std::size_t lasting_bytes);
+/// @param state_bytes of these: optimizer states, which the host may have
+MemoryFit memory_fit(const inputs::Deck& deck, std::size_t device_bytes, std::size_t lasting_bytes,
+                     std::size_t state_bytes);
 
 }  // namespace stowage::forecast

@@ -1,5 +1,7 @@
 #include "forecast/plan/options.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -40,6 +42,13 @@ offload::GraphOptions graph_options(const Deck& deck) {
 
 namespace {
 
+/// Four buckets: copies of some tens of MiB, of which several fit where activations were.
+std::int64_t window_elements(std::int64_t bucket_elements) {
+  constexpr std::int64_t kBuckets = 4;
+  const std::int64_t grains = kBuckets * bucket_elements / execution::kBucketGrain;
+  return std::max<std::int64_t>(grains, 1) * execution::kBucketGrain;
+}
+
 layers::OptimizerConfig optimizer(const Deck& deck) {
   const auto validate = read<ValidateConfig>(deck);
   auto config = read<layers::OptimizerConfig>(deck);
@@ -48,6 +57,25 @@ layers::OptimizerConfig optimizer(const Deck& deck) {
   config.own_loss = validate.bad_steps_again;
   config.own_norm = validate.bad_steps_again && validate.own_norms;
   return config;
+}
+
+/// @throws Error (exit 2) if a name is no state of the optimizer
+layers::StatesOnHost states_on_host(const Deck& deck, const layers::Optimizer& rule) {
+  const auto offload = read<offload::OffloadConfig>(deck);
+  layers::StatesOnHost host{.fraction = offload.states_fraction,
+                            .automatic = offload.automatic_states()};
+  for (const std::string& word : offload.states) {
+    const std::size_t before = host.names.size();
+    const bool all = word == "auto" || word == "all";
+    if (all || word == layers::kMaster) host.names.emplace_back(layers::kMaster);
+    for (const std::string_view state : rule.states)
+      if (all || word == "moments" || word == state) host.names.emplace_back(state);
+    if (host.names.size() == before)
+      execution::throw_usage("{}: {} is no state of {}; allowed: auto, all, {}, moments, {}",
+                             inputs::cite(deck, &offload::OffloadConfig::states), word, rule.name,
+                             layers::kMaster, fmt::join(rule.states, ", "));
+  }
+  return host;
 }
 
 layers::Sharing sharing(const ParallelConfig& grid, const parallel::Ranks& ranks) {
@@ -90,6 +118,8 @@ TrainerOptions trainer_options(const Deck& deck, const RunNeeds& needs, std::int
   options.evaluation_microbatches = needs.evaluates ? options.step.microbatches : 0;
   options.optimizer = optimizer(deck);
   options.state.bucket_elements = grid.bucket_elements;
+  options.state.host = states_on_host(deck, *options.state.optimizer);
+  options.optimizer.window_elements = window_elements(grid.bucket_elements);
   options.sharing = sharing(grid, ranks);
   options.seed = static_cast<std::uint64_t>(read(deck, &inputs::RunConfig::seed));
   options.planner.policy =

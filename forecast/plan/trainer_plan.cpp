@@ -4,6 +4,7 @@
 
 #include "execution/error.hpp"
 #include "forecast/pipeline/planned_pipeline.hpp"
+#include "forecast/plan/choose_states.hpp"
 #include "layers/state/state_copy.hpp"
 
 namespace stowage::forecast {
@@ -51,6 +52,7 @@ TrainerOptions decided(const TrainerOptions& options, const Expected& expected) 
     if (pipeline->delayed) all.sharing.delayed_weights = pipeline->delayed->microbatches;
   }
   all.state.running_norm = options.optimizer.spikes.factor > 0;
+  if (all.state.host.automatic) all.state.host = choose_states(all);
   return all;
 }
 
@@ -67,10 +69,10 @@ std::vector<double> capacity_factors(const TrainerOptions& options) {
 
 PipelineInputs pipeline_inputs(const TrainerOptions& options) {
   PipelineInputs expected{
-      options.model,          options.precision,        options.step,
-      options.sharing.ranks,  options.sharing.schedule, options.planner.rates,
-      options.planner.policy, options.sharing.zero,     options.sharing.zero_bubble_bytes,
-      options.state.optimizer};
+      options.model,           options.precision,        options.step,
+      options.sharing.ranks,   options.sharing.schedule, options.planner.rates,
+      options.planner.policy,  options.sharing.zero,     options.sharing.zero_bubble_bytes,
+      options.state.optimizer, options.state.host};
   expected.step.capacity = options.capacities.back();
   expected.step.capacity_factor = capacity_factors(options).front();
   return expected;

@@ -36,9 +36,9 @@ struct Adamw {
   template <class T>
   struct Tensors {
     RowsOfType<T, Storage> parameter;
-    SumsOut<T> master;
+    RowsOfType<T, Sums> master;
     RowsOfType<T, const Sums> gradient;
-    SumsOut<T> m, v;  ///< first and second moment
+    RowsOfType<T, Sums> m, v;  ///< first and second moment
   };
   template <class T>
   struct Operands {

@@ -66,6 +66,7 @@ class GatedDelta final : public Mixer {
   }
 
   const std::vector<Parameter>& parameters() const override { return parameters_; }
+  Rounding input_rounding() const override { return in_proj_.rounding(rows_.size()); }
 
   Tensor forward(Recorder& recorder, Tensor mine) const override {
     const std::int64_t n = recorder.tokens();

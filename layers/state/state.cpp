@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -38,15 +39,35 @@ std::vector<Group> make_groups(const std::vector<Parameter>& parameters, std::in
   return groups;
 }
 
+/// How many of the first groups have their states on the host: as many as make no more than a
+/// fraction of the elements of all.
+std::size_t groups_on_host(const std::vector<Group>& groups, double fraction) {
+  const auto elements = [](const Group& group) {
+    std::int64_t sum = 0;
+    for (const Parameter* p : group.parameters) sum += p->elements();
+    return static_cast<double>(sum);
+  };
+  double left = 0;
+  for (const Group& group : groups) left += elements(group);
+  left *= fraction;
+  std::size_t count = 0;
+  while (count < groups.size() && elements(groups[count]) <= left)
+    left -= elements(groups[count++]);
+  return count;
+}
+
 using Naming = std::function<std::string(const std::string&)>;
 
+/// @param on_host of that many groups
 void add_class(PersistentLayout& layout, const std::vector<Group>& groups, std::string_view what,
-               Lifetime lifetime, Dtype dtype, const Sharing& sharing, const Naming& naming) {
+               Lifetime lifetime, Dtype dtype, const Sharing& sharing, const Naming& naming,
+               std::size_t on_host = 0) {
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const std::string& group = groups[i].name;
     layout.open_bucket(
         fmt::format("{}/{}/{}", what, group, i), group, dtype,
-        lifetime == Lifetime::optimizer_state ? sharing.updated(group) : sharing.summed(group));
+        lifetime == Lifetime::optimizer_state ? sharing.updated(group) : sharing.summed(group),
+        i < on_host ? execution::Region::host : execution::Region::persistent);
     for (const Parameter* p : groups[i].parameters)
       layout.add(execution::one_buffer(naming(p->name), dtype, p->local_shape(), lifetime));
   }
@@ -73,13 +94,15 @@ PersistentLayout lay_out_state(const std::vector<Parameter>& parameters,
   const std::vector<Group> groups = make_groups(parameters, options.bucket_elements);
   const Dtype accum = precision.accumulation();
   PersistentLayout layout;
+  const std::size_t on_host = groups_on_host(groups, options.host.fraction);
   const auto add = [&](std::string_view what, Lifetime lifetime, Dtype dtype,
                        const Naming& naming) {
-    add_class(layout, groups, what, lifetime, dtype, sharing, naming);
+    const bool leaves = std::ranges::find(options.host.names, what) != options.host.names.end();
+    add_class(layout, groups, what, lifetime, dtype, sharing, naming, leaves ? on_host : 0);
   };
   add("parameter", Lifetime::parameter, precision.storage, [](const auto& name) { return name; });
   add("gradient", Lifetime::gradient, accum, gradient_name);
-  if (precision.has_master()) add("master", Lifetime::optimizer_state, accum, master_name);
+  if (precision.has_master()) add(kMaster, Lifetime::optimizer_state, accum, master_name);
   for (const std::string_view state : options.optimizer->states)
     add(state, Lifetime::optimizer_state, accum,
         [&](const std::string& name) { return state_name(state, name); });
@@ -101,11 +124,14 @@ void set_initial_state(execution::Device& device, const std::vector<Parameter>& 
                        Precision precision, std::uint64_t seed, double std, int layers) {
   const PersistentLayout& layout = device.layout();
   execution::Queue& queue = device.queue({"compute", execution::Lane::compute});
-  void* const region = device.base(execution::Region::persistent);
-  const execution::TensorInfo bytes =
-      execution::one_buffer("persistent", Dtype::uint8, {static_cast<std::int64_t>(layout.bytes())},
-                            Lifetime::optimizer_state);
-  kernels::fill(queue, {{&region, 1}, &bytes}, 0);
+  const auto clear = [&](execution::Region home, std::size_t bytes) {
+    void* const region = device.base(home);
+    const execution::TensorInfo all = execution::one_buffer(
+        "persistent", Dtype::uint8, {static_cast<std::int64_t>(bytes)}, Lifetime::optimizer_state);
+    if (bytes > 0) kernels::fill(queue, {{&region, 1}, &all}, 0);
+  };
+  clear(execution::Region::persistent, layout.bytes());
+  clear(execution::Region::host, layout.host_bytes());
   for (const Parameter& parameter : parameters) {
     std::vector<std::string> names = {parameter.name};
     if (precision.has_master()) names.push_back(master_name(parameter.name));

@@ -11,6 +11,19 @@
 
 namespace stowage::layers {
 
+/// Which states have their home in pinned host memory, and come to the device for their update.
+struct StatesOnHost {
+  /// kMaster or names of the optimizer's row.
+  std::vector<std::string> names = {};
+  /// Of the bytes of these: whole buckets, in backward order, never above.
+  double fraction = 1;
+  /// As little of that fraction leaves as a budget needs (forecast/plan/choose_states.hpp).
+  bool automatic = false;
+};
+
+/// Name of the masters among the states: "master" stands for "master/embedding.weight" and so on.
+inline constexpr std::string_view kMaster = "master";
+
 /// What lays out the persistent region: the model's parameters and states, and the process grid.
 struct StateOptions {
   /// Elements after which a bucket is closed: gradients are reduced bucket by bucket, so a smaller
@@ -18,6 +31,7 @@ struct StateOptions {
   std::int64_t bucket_elements = std::int64_t{4} << 20;
   bool running_norm = false;  ///< kRunningNorm is kept, by which spikes are told
   const Optimizer* optimizer = &kAdamw;
+  StatesOnHost host = {};
 };
 
 /// Name of the count of steps that changed the parameters, (1) int64.

@@ -75,8 +75,9 @@ std::size_t state_copy_bytes(const execution::PersistentLayout& layout, const Mo
       const std::size_t size = execution::size_bytes(info.buffers.front().dtype);
       for (const Range& range : spoken.of(tensor)) {
         const auto first = static_cast<std::size_t>(range.begin - layout.held(tensor).begin);
-        pieces.push_back({layout.place(tensor).offset + first * size,
-                          static_cast<std::size_t>(range.end - range.begin) * size});
+        pieces.push_back(
+            {layout.place(tensor).offset + first * size + (layout.on_host(tensor) ? kOnHost : 0),
+             static_cast<std::size_t>(range.end - range.begin) * size});
       }
     }
   return CopyLayout(pieces).bytes;

@@ -33,6 +33,9 @@ class Spoken {
   std::map<std::string, execution::Range> copies_;
 };
 
+/// Added to the begin of pieces of host memory, which lie apart from those of the device.
+inline constexpr std::size_t kOnHost = std::size_t{1} << 63;
+
 /// A piece of memory that is copied aside; `begin` counts from anywhere, the same for all.
 struct CopiedPiece {
   std::size_t begin = 0, bytes = 0;

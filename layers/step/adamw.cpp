@@ -27,7 +27,7 @@ void record(const ParameterUpdate& update) {
                                 .m = one.states[0],
                                 .v = one.states[1]});
   }
-  update.recorder.compute(kAdamw.name, adamw, operands);
+  update.recorder.compute(update.name, adamw, operands);
 }
 
 }  // namespace

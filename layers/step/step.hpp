@@ -19,6 +19,9 @@ struct OptimizerConfig {
   double epsilon = 1e-8;
   double weight_decay = 0.1;  ///< of matrices; the host tells it to every step
   double clip = 1.0;          ///< largest global norm of the gradient; 0: none
+  /// Elements that one op updates at most where a state has its home on the host; a multiple of
+  /// execution::kBucketGrain.
+  std::int64_t window_elements = std::int64_t{16} << 20;
   /// The host says what it knows of the steps before (TrainingProgram::attempt), so that a step
   /// that changed nothing can be done again from the same state though the next one is under way.
   bool attempts = false;

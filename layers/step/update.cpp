@@ -1,5 +1,9 @@
 #include "layers/step/update.hpp"
 
+#include <fmt/core.h>
+
+#include <algorithm>
+
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/optimizer/adamw.hpp"
 #include "kernels/optimizer/global_norm.hpp"
@@ -112,21 +116,62 @@ void Update::record_guard(const kernels::SpikeRule& rule, const TrainingProgram&
 
 void Update::record_update(const OptimizerConfig& optimizer, const TrainingProgram& step) {
   const Tensor good_steps = state(kGoodSteps);
-  ParameterUpdate all{recorder_,      optimizer,    step.schedule, good_steps,
-                      step.grad_norm, step.step_ok, has_master_};
+  const auto make = [&](std::string name) {
+    return ParameterUpdate{std::move(name), recorder_,      optimizer,    step.schedule,
+                           good_steps,      step.grad_norm, step.step_ok, has_master_};
+  };
+  const std::string name(rule_.name);
+  ParameterUpdate resident = make(name);
+  int windows = 0;
+  std::int64_t filled = 0;
+  ParameterUpdate window = make({});
+  const auto record_window = [&] {
+    if (filled == 0) return;
+    window.name = fmt::format("{}/{}", name, windows++);
+    rule_.record(window);
+    window.parameters.clear();
+    filled = 0;
+  };
   for (const Piece& piece : pieces_) {
-    const Parameter& p = piece.parameter;
-    ParameterUpdate::One& one = all.parameters.emplace_back();
-    one.parameter = {recorder_.parameter(p), piece.held};
-    if (has_master_) one.master = state(master_name(p.name));
-    one.gradient = {recorder_.gradient(p), piece.held};
-    for (const std::string_view what : rule_.states)
-      one.states.push_back(state(state_name(what, p.name)));
-    one.elements = piece.held.end - piece.held.begin;
-    one.decay = p.decay;
+    const std::int64_t all = piece.held.end - piece.held.begin;
+    if (!has_state_on_host(piece)) {
+      resident.parameters.push_back(part(piece, 0, all));
+      continue;
+    }
+    for (std::int64_t begin = 0, end = 0; begin < all; begin = end) {
+      end = std::min(all, begin + optimizer.window_elements - filled);
+      window.parameters.push_back(part(piece, begin, end));
+      filled += execution::kBucketGrain * ((end - begin - 1) / execution::kBucketGrain + 1);
+      if (filled >= optimizer.window_elements) record_window();
+    }
   }
-  rule_.record(all);
+  record_window();
+  if (!resident.parameters.empty()) rule_.record(resident);
   recorder_.compute("advance", kernels::Advance{}, {.step = good_steps, .step_ok = step.step_ok});
+}
+
+bool Update::has_state_on_host(const Piece& piece) const {
+  const std::string& name = piece.parameter.name;
+  return (has_master_ && layout_.on_host(master_name(name))) ||
+         std::ranges::any_of(rule_.states, [&](std::string_view what) {
+           return layout_.on_host(state_name(what, name));
+         });
+}
+
+ParameterUpdate::One Update::part(const Piece& piece, std::int64_t begin, std::int64_t end) const {
+  const Parameter& p = piece.parameter;
+  const bool all = begin == 0 && end == piece.held.end - piece.held.begin;
+  const Range of_state = all ? Range{} : Range{begin, end};
+  const Range of_parameter{piece.held.begin + begin, piece.held.begin + end};
+  ParameterUpdate::One one;
+  one.parameter = {recorder_.parameter(p), of_parameter};
+  if (has_master_) one.master = {state(master_name(p.name)), of_state};
+  one.gradient = {recorder_.gradient(p), of_parameter};
+  for (const std::string_view what : rule_.states)
+    one.states.push_back({state(state_name(what, p.name)), of_state});
+  one.elements = end - begin;
+  one.decay = p.decay;
+  return one;
 }
 
 }  // namespace stowage::layers

@@ -11,13 +11,14 @@ namespace stowage::layers {
 struct ParameterUpdate {
   /// The elements of a parameter that this rank updates, and their states.
   struct One {
-    kernels::RowsOf<Tensor> parameter, gradient;
-    Tensor master;                    ///< none unless there are any
-    std::vector<Tensor> states = {};  ///< in the order of Optimizer::states
+    SomeRows parameter, gradient;
+    SomeRows master;                    ///< none unless there are any
+    std::vector<SomeRows> states = {};  ///< in the order of Optimizer::states
     std::int64_t elements = 0;
     bool decay = false;
   };
 
+  std::string name;  ///< of the op
   Recorder& recorder;
   const OptimizerConfig& config;
   Tensor schedule, good_steps, grad_norm, step_ok;
@@ -63,6 +64,9 @@ class Update {
   execution::Range squared(const Model& model, const Parameter& parameter,
                            execution::Range held) const;
   Tensor state(const std::string& name) const;
+  /// Elements [begin, end) of what is held of a piece, with their states.
+  ParameterUpdate::One part(const Piece& piece, std::int64_t begin, std::int64_t end) const;
+  bool has_state_on_host(const Piece& piece) const;
 
   Recorder& recorder_;
   const Optimizer& rule_;

@@ -24,7 +24,9 @@ std::size_t bytes_of(const CheckpointWriter::Part& part) {
 std::vector<layers::CopiedPiece> pieces_of(const std::vector<CheckpointWriter::Part>& parts) {
   std::vector<layers::CopiedPiece> pieces;
   for (const CheckpointWriter::Part& part : parts)
-    pieces.push_back({reinterpret_cast<std::size_t>(part.part.data), bytes_of(part)});
+    pieces.push_back(
+        {reinterpret_cast<std::size_t>(part.part.data) + (part.part.on_host ? layers::kOnHost : 0),
+         bytes_of(part)});
   return pieces;
 }
 
@@ -79,7 +81,8 @@ CheckpointWriter::~CheckpointWriter() {
 
 void CheckpointWriter::take(execution::Queue& queue) {
   for (const layers::CopyLayout::Span& span : layout_.spans)
-    queue.copy(aside_->data() + span.to, reinterpret_cast<const std::byte*>(span.from), span.bytes);
+    queue.copy(aside_->data() + span.to,
+               reinterpret_cast<const std::byte*>(span.from & ~layers::kOnHost), span.bytes);
   queue.record(*taken_);
 }
 
@@ -96,7 +99,7 @@ std::vector<CheckpointWriter::Piece> CheckpointWriter::pieces(bool as_it_is,
       const std::int64_t end = std::min(begin + step, part.elements);
       all.push_back({i, begin, end, data + static_cast<std::size_t>(begin) * size,
                      static_cast<std::size_t>(end - begin) * size,
-                     from_copy && copy_ == forecast::CopyPlace::host});
+                     from_copy ? copy_ == forecast::CopyPlace::host : part.on_host});
     }
   }
   return all;

@@ -72,7 +72,8 @@ TensorPart WholeTensors::part(const std::string& name, Range range) const {
   const auto size =
       static_cast<std::int64_t>(execution::size_bytes(info(name).buffers.front().dtype));
   TensorPart part{index(name), range.end - range.begin,
-                  trainer_.device().address(layout().place(name)) + first * size};
+                  trainer_.device().address(layout().place(name)) + first * size,
+                  layout().on_host(name)};
   part.index.first = range.begin;
   return part;
 }

@@ -17,7 +17,8 @@ namespace stowage::run {
 struct TensorPart {
   execution::GlobalIndex index;  ///< which elements of the whole they are
   std::int64_t elements = 0;
-  std::byte* data = nullptr;  ///< in device memory, one behind the other
+  std::byte* data = nullptr;  ///< one behind the other
+  bool on_host = false;       ///< in pinned memory, not on the device
 };
 
 /// The tensors that outlive a step as they are on one rank that has all of them, whatever ranks

@@ -1,0 +1,219 @@
+// Optimizer states with their home on the host: the bits of a run that has them on the device, in
+// every way to run a step.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "execution/error.hpp"
+#include "forecast/plan/choose_states.hpp"
+#include "tiny_model.hpp"
+#include "toy_optimizer.hpp"
+
+namespace stowage::ctest {
+namespace {
+
+using execution::Dtype;
+using execution::Region;
+using Names = std::vector<std::string>;
+using Mode = offload::GraphOptions::Mode;
+
+/// With tensors that are cut into several windows.
+forecast::TrainerOptions options_of(Dtype storage = Dtype::bf16, int microbatches = 1) {
+  forecast::TrainerOptions options = tiny_options(every_kind(), storage);
+  options.model.vocabulary = 701;
+  options.step.microbatches = microbatches;
+  options.evaluation_microbatches = 0;
+  options.optimizer.window_elements = 2 * execution::kBucketGrain;
+  return options;
+}
+
+const Names kAll = {"master", "adam_m", "adam_v"};
+
+/// Losses and all that outlives a step, after some steps.
+std::vector<std::byte> outcome(TinyRun& run) {
+  std::vector<double> losses;
+  for (int i = 0; i < 3; ++i) {
+    run.train(i, 1e-2);
+    losses.push_back(run.loss()[0]);
+    losses.push_back(run.grad_norm());
+  }
+  std::vector<std::byte> state = run.state();
+  const auto bytes = std::as_bytes(std::span(losses));
+  state.insert(state.end(), bytes.begin(), bytes.end());
+  return state;
+}
+
+std::vector<std::byte> outcome(forecast::TrainerOptions options,
+                               const execution::HostOptions& host = {}) {
+  TinyRun run(std::move(options), host);
+  return outcome(run);
+}
+
+std::size_t windows(const execution::Program& program, const execution::Plan& plan) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(plan.places, [&](const execution::Place& place) {
+        return place.region == Region::transient &&
+               is_persistent(program.info(place.tensor).lifetime);
+      }));
+}
+
+TEST(states, what_is_named_has_its_home_on_the_host) {
+  forecast::TrainerOptions options = options_of();
+  const forecast::TrainerPlan on_device(options);
+  EXPECT_EQ(on_device.layout().host_bytes(), 0U);
+  for (const Names& names : {Names{"master"}, Names{"adam_m", "adam_v"}, kAll}) {
+    options.state.host.names = names;
+    const forecast::TrainerPlan plan(options);
+    const execution::PersistentLayout& layout = plan.layout();
+    for (const layers::Parameter& p : plan.model().parameters()) {
+      EXPECT_FALSE(layout.on_host(p.name));
+      EXPECT_FALSE(layout.on_host(layers::gradient_name(p.name)));
+      for (const std::string& state : kAll)
+        EXPECT_EQ(layout.on_host(layers::state_name(state, p.name)),
+                  std::ranges::find(names, state) != names.end());
+    }
+    EXPECT_EQ(layout.bytes() + layout.host_bytes(), on_device.layout().bytes());
+    EXPECT_GE(plan.host_bytes(), layout.host_bytes());
+    const auto& training = *plan.training().front();
+    EXPECT_GT(windows(training.recorded.program, training.plan), names.size());
+    plan.require_proven();
+  }
+}
+
+TEST(states, a_fraction_is_never_passed) {
+  forecast::TrainerOptions options = options_of();
+  options.state.host.names = kAll;
+  const std::size_t all = forecast::TrainerPlan(options).layout().host_bytes();
+  std::size_t before = 0;
+  for (const double fraction : {0.0, 0.3, 0.6, 1.0}) {
+    options.state.host.fraction = fraction;
+    const std::size_t bytes = forecast::TrainerPlan(options).layout().host_bytes();
+    EXPECT_GE(bytes, before);
+    before = bytes;
+  }
+  EXPECT_EQ(before, all);
+  options.state.host.fraction = 0;
+  EXPECT_EQ(forecast::TrainerPlan(options).layout().host_bytes(), 0U);
+}
+
+TEST(states, no_home_changes_a_bit) {
+  for (const Dtype storage : {Dtype::bf16, Dtype::fp32})
+    for (const int microbatches : {1, 3}) {
+      const std::vector<std::byte> expected = outcome(options_of(storage, microbatches));
+      for (const Names& names : {Names{"master"}, Names{"adam_v"}, kAll})
+        for (const double fraction : {0.5, 1.0})
+          for (const Mode mode : {Mode::off, Mode::step}) {
+            forecast::TrainerOptions options = options_of(storage, microbatches);
+            options.state.host = {.names = names, .fraction = fraction};
+            options.planner.graphs.mode = mode;
+            EXPECT_TRUE(outcome(options) == expected)
+                << names.front() << " " << fraction << " of " << microbatches;
+          }
+    }
+}
+
+TEST(states, random_delays_change_no_bit) {
+  const std::vector<std::byte> expected = outcome(options_of());
+  forecast::TrainerOptions options = options_of();
+  options.state.host.names = kAll;
+  for (const Mode mode : {Mode::off, Mode::scopes, Mode::step}) {
+    options.planner.graphs.mode = mode;
+    options.planner.graphs.scopes = {"layer"};
+    for (const std::uint64_t seed : {1U, 2U})
+      EXPECT_TRUE(outcome(options, {.delay_seed = seed, .max_delay_s = 50e-6}) == expected);
+  }
+}
+
+TEST(states, the_audit_finds_that_updates_touch_what_they_declare) {
+  const std::vector<std::byte> expected = outcome(options_of());
+  forecast::TrainerOptions options = options_of();
+  options.state.host.names = kAll;
+  options.planner.alignment = 4096;
+  options.executor.audit = true;
+  EXPECT_TRUE(outcome(options) == expected);
+}
+
+TEST(states, a_bad_step_leaves_states_as_they_are) {
+  forecast::TrainerOptions options = options_of();
+  options.state.host.names = kAll;
+  TinyRun run(options);
+  run.train(0, 1e-2);
+  const auto states = [&] {
+    std::vector<double> all;
+    for (const layers::Parameter& p : run.trainer().plan().model().parameters())
+      for (const std::string& state : kAll) {
+        const std::vector<double> values = run.read(layers::state_name(state, p.name));
+        all.insert(all.end(), values.begin(), values.end());
+      }
+    return all;
+  };
+  const std::vector<double> before = states();
+  const std::string weight = run.trainer().plan().model().parameters().front().name;
+  std::vector<double> values = run.read(weight);
+  values.front() = std::numeric_limits<double>::quiet_NaN();
+  run.write(weight, values);
+  run.train(1, 1e-2);
+  EXPECT_FALSE(run.step_ok());
+  EXPECT_TRUE(states() == before);
+}
+
+TEST(states, another_optimizer_has_its_own_names) {
+  forecast::TrainerOptions options = options_of();
+  options.state.optimizer = &kDescent;
+  const std::vector<std::byte> expected = outcome(options);
+  options.state.host.names = {"momentum", "master"};
+  EXPECT_TRUE(outcome(options) == expected);
+}
+
+/// Bytes that the plan needs with all states on the device.
+std::int64_t needed(const forecast::TrainerPlan& plan) {
+  return static_cast<std::int64_t>(plan.layout().bytes() + plan.transient_bytes());
+}
+
+TEST(states, auto_moves_the_least_that_fits) {
+  forecast::TrainerOptions options = options_of();
+  options.model.vocabulary = 13;
+  options.state.host = {.names = kAll, .automatic = true};
+  forecast::TrainerOptions away = options;
+  away.state.host.automatic = false;
+  const std::int64_t least = needed(forecast::TrainerPlan(away));
+  away.state.host.fraction = 0;
+  const std::int64_t most = needed(forecast::TrainerPlan(away));
+  ASSERT_LT(least, most);
+  options.planner.policy.device_budget_bytes = most;
+  EXPECT_EQ(forecast::TrainerPlan(options).layout().host_bytes(), 0U);
+  for (const std::int64_t budget : {most - 1, (least + most) / 2, least}) {
+    options.planner.policy.device_budget_bytes = budget;
+    const forecast::TrainerPlan plan(options);
+    EXPECT_GT(plan.layout().host_bytes(), 0U);
+    EXPECT_LE(needed(plan), budget);
+  }
+  options.planner.policy.device_budget_bytes = least - (1 << 15);
+  try {
+    const forecast::TrainerPlan plan(options);
+    FAIL() << "fits";
+  } catch (const execution::Error& error) {
+    EXPECT_EQ(error.exit(), execution::Exit::usage);
+    EXPECT_NE(std::string(error.what()).find("offload.states"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("GiB"), std::string::npos) << error.what();
+  }
+}
+
+TEST(states, auto_keeps_within_the_budget_of_the_host) {
+  forecast::TrainerOptions options = options_of();
+  options.model.vocabulary = 13;
+  options.state.host = {.names = kAll, .automatic = true};
+  options.planner.policy.device_budget_bytes = 1 << 30;
+  const forecast::TrainerPlan roomy(options);
+  EXPECT_EQ(roomy.layout().host_bytes(), 0U);
+  options.planner.policy.device_budget_bytes = needed(roomy) - 1;
+  options.planner.policy.host_budget_bytes =
+      static_cast<std::int64_t>(forecast::TrainerPlan(options).host_bytes());
+  EXPECT_NO_THROW(forecast::TrainerPlan{options});
+  options.planner.policy.host_budget_bytes = 1024;
+  EXPECT_THROW(forecast::TrainerPlan{options}, execution::Error);
+}
+
+}  // namespace
+}  // namespace stowage::ctest
