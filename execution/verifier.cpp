@@ -251,6 +251,29 @@ class Proof {
           versions_.written(step.op, u, repetition_), place,
           [&](Bytes bytes, std::int64_t held) { write(step, place, bytes, held, access); });
     });
+    for_each_place([&](std::size_t u, const Place& place) {
+      const bool reads = uses[u].access == Access::read;
+      bool reported = false;
+      for_each_value(reads ? versions_.read(step.op, u, repetition_)
+                           : versions_.written(step.op, u, repetition_),
+                     place, [&](Bytes bytes, std::int64_t held) {
+                       if (!reported) reported = lies_under(step, place, bytes, held, access);
+                     });
+    });
+  }
+
+  /// An operand of an op lies in no bytes that the op writes as another one.
+  bool lies_under(const Step& step, const Place& place, Bytes bytes, std::int64_t held,
+                  ByteMap::Access access) {
+    std::int64_t other = held;
+    map_of(place).inspect(bytes.begin, bytes.end, [&](auto, auto, const auto& range) {
+      if (range.writer.step == access.step && content_of(range.content) != content_of(held))
+        other = range.content;
+    });
+    if (other != held)
+      fault("{} writes {} into the bytes of {}, another of its operands", describe(current(), step),
+            name_held(other), current().info(place.tensor).name);
+    return other != held;
   }
 
   /// Calls `visit(bytes of the place's region, what they should hold)`. Buffers behind the first

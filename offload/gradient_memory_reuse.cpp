@@ -22,7 +22,8 @@ struct Workspace {
   std::size_t bytes;
 };
 
-/// Scratch that one compute op before `end` writes and nothing else uses, largest first.
+/// Scratch that one compute op before `end` writes and nothing else uses, largest first: one of each
+/// op, since all of these may lie in the same bytes.
 std::vector<Workspace> workspaces(const Program& program, int end) {
   std::vector<int> uses(program.tensors().size(), 0);
   for (const execution::Op& op : program.ops())
@@ -31,12 +32,14 @@ std::vector<Workspace> workspaces(const Program& program, int end) {
   for (int i = 0; i < end; ++i) {
     const execution::Op& op = program.ops()[i];
     if (op.lane != execution::Lane::compute) continue;  // or one queue would wait for the other
+    Workspace largest{0, 0};
     for (const execution::Use& use : op.uses) {
       const execution::TensorInfo& info = program.info(use.tensor);
-      if (info.lifetime == Lifetime::scratch && info.buffers.size() == 1 && info.bytes() > 0 &&
-          use.access == Access::write && uses[use.tensor.id] == 1)
-        found.push_back({use.tensor.id, info.bytes()});
+      if (info.lifetime == Lifetime::scratch && info.buffers.size() == 1 &&
+          info.bytes() > largest.bytes && use.access == Access::write && uses[use.tensor.id] == 1)
+        largest = {use.tensor.id, info.bytes()};
     }
+    if (largest.bytes > 0) found.push_back(largest);
   }
   std::stable_sort(found.begin(), found.end(),
                    [](const Workspace& a, const Workspace& b) { return a.bytes > b.bytes; });

@@ -90,6 +90,12 @@ TEST(faults, early_reuse) {
   b.expect_caught({"y0/1", "early reuse"});
 }
 
+TEST(faults, operands_of_an_op_in_the_same_bytes) {
+  Broken b;
+  b.place("dx0/2").offset = b.place("dx0/3").offset;
+  b.expect_caught({"backward0/2 writes dx0/2 into the bytes of dx0/3, another of its operands"});
+}
+
 TEST(faults, reuse_inside_a_repeating_section) {
   Broken b(4);
   // x is read in every period of the body, so nothing of the body may lie on it.

@@ -204,6 +204,32 @@ TEST(gradient_memory_reuse, lie_in_gradients_of_earlier_layers_and_share_no_byte
   }
 }
 
+/// An op with two tensors that it alone uses, and one that writes a gradient of 1 MiB.
+struct TwoRooms {
+  Program program{"rooms"};
+  PersistentLayout layout;
+  Tensor large, small;
+
+  TwoRooms() {
+    layout.open_bucket("gradient", "dense", Dtype::uint8);
+    layout.add(one_buffer("gradient", Dtype::uint8, {kMiB}, Lifetime::gradient));
+    layout.close();
+    program.begin_section("only");
+    small = program.scratch("small", Dtype::uint8, {kAlignment});
+    large = program.scratch("large", Dtype::uint8, {2 * kAlignment});
+    program.append(make_op("works", {{small, Access::write}, {large, Access::write}}));
+    program.append(make_op("ends", {{program.add(layout.info("gradient")), Access::write}}));
+    program.finish();
+  }
+};
+
+TEST(gradient_memory_reuse, two_rooms_of_an_op_share_no_bytes) {
+  const TwoRooms rooms;
+  const offload::GradientMemoryReuse reuse(rooms.program, rooms.layout, {}, kAlignment);
+  EXPECT_TRUE(reuse.has(rooms.large));
+  EXPECT_FALSE(reuse.has(rooms.small));
+}
+
 TEST(gradient_memory_reuse, need_a_gradient_that_is_stored_in_a_section_that_runs_once) {
   const Layers added(6, 1, Access::update);
   for (const Tensor tensor : added.saved) EXPECT_FALSE(added.reuse().has(tensor));

@@ -123,6 +123,7 @@ class Order {
     ends[step.queue] = node;
     if (step.records >= 0) at(recorded_, step.records) = node;
     compare(node);
+    compare_operands(step);
     for (const Segment& segment : plan_.segments)
       if (segment.end == index + 1) end(segment);
   }
@@ -155,6 +156,28 @@ class Order {
     });
     for_each_touched(program_, plan_, step, [&](const Bytes& bytes, Access access) {
       touches_.push_back({bytes, access, node});
+    });
+  }
+
+  /// Two operands of an op share no bytes that it writes, unless they are of one buffer.
+  void compare_operands(const Step& step) {
+    if (step.what != Step::What::run && step.what != Step::What::rerun) return;
+    struct Operand {
+      Bytes bytes;
+      Access access;
+      int tensor, buffer;
+    };
+    std::vector<Operand> seen;
+    for_each_operand(program_, at(program_.ops(), step.op), step, [&](const Use& use, int place) {
+      const Place& own = at(plan_.places, place);
+      const Bytes bytes = bytes_of(program_, use, own);
+      for (const Operand& other : seen)
+        if ((other.tensor != own.tensor.id || other.buffer != own.buffer) &&
+            other.bytes.region == bytes.region && other.bytes.begin < bytes.end &&
+            bytes.begin < other.bytes.end &&
+            (use.access != Access::read || other.access != Access::read))
+          fail(fmt::format("operands of {} share bytes", describe(program_, step)));
+      seen.push_back({bytes, use.access, own.tensor.id, own.buffer});
     });
   }
 
