@@ -22,8 +22,8 @@ struct Workspace {
   std::size_t bytes;
 };
 
-/// Scratch that one compute op before `end` writes and nothing else uses, largest first: one of each
-/// op, since all of these may lie in the same bytes.
+/// Scratch that one compute op before `end` writes and nothing else uses, largest first: one of
+/// each op, since all of these may lie in the same bytes.
 std::vector<Workspace> workspaces(const Program& program, int end) {
   std::vector<int> uses(program.tensors().size(), 0);
   for (const execution::Op& op : program.ops())
