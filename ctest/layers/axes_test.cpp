@@ -137,6 +137,7 @@ forecast::TrainerOptions options_of_eight(const std::string& pattern) {
   forecast::TrainerOptions options = options_of(pattern, Dtype::fp64);
   options.model.attention.heads = 8;
   options.model.mamba.heads = 8;
+  options.model.delta.value_heads = 8;
   options.model.mlp.ffn = 16;
   return options;
 }
