@@ -20,7 +20,7 @@ namespace stowage::forecast {
 namespace {
 
 constexpr std::string_view kThousands = " KMBT";
-constexpr double kDay_s = 86400;
+constexpr double kSecondsOfDay = 86400;
 
 /// "31.6 B": of counts people say billions, not giga.
 std::string count_text(double count) {
@@ -86,7 +86,7 @@ std::string TrainingCost::speed_text() const {
 std::string TrainingCost::tokens_text() const {
   if (tokens == 0) return {};
   std::string text = fmt::format("# {} tokens: {:.3g} days, {} GPU-hours", count_text(tokens),
-                                 time_s() / kDay_s, count_text(gpu_hours()));
+                                 time_s() / kSecondsOfDay, count_text(gpu_hours()));
   if (power_w > 0)
     text += fmt::format(", {} kWh of devices at {:.0f} W", count_text(energy_kwh()), power_w);
   return text + "\n";
@@ -97,7 +97,7 @@ void TrainingCost::add_to(nlohmann::ordered_json& json) const {
   if (mfu > 0) json["mfu"] = mfu;
   if (tokens == 0) return;
   json["tokens"] = tokens;
-  json["days"] = time_s() / kDay_s;
+  json["days"] = time_s() / kSecondsOfDay;
   json["gpu_hours"] = gpu_hours();
   if (power_w > 0) json["energy_kwh"] = energy_kwh();
 }

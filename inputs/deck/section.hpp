@@ -64,7 +64,7 @@ template <class S, class T>
 const Row<S>& row_of(T S::*member) {
   static const S section{};
   const std::vector<Row<S>>& all = all_rows<S>();
-  const void* const wanted = &(section.*member);
+  const auto* const wanted = static_cast<const void*>(&(section.*member));
   const auto found = std::ranges::find_if(
       all, [&](const Row<S>& row) { return row.member && row.member(section) == wanted; });
   STOWAGE_ASSERT(found != all.end(), "a member that is no key of a deck, of {}",
@@ -80,7 +80,7 @@ Row<S> row(T S::*member, Parameter parameter) {
   detail::hold(parameter.fallback, S{}.*member);
   return {std::move(parameter),
           [member](S& section, const Value& value) { detail::assign(section.*member, value); },
-          [member](const S& section) -> const void* { return &(section.*member); }};
+          [member](const S& section) { return static_cast<const void*>(&(section.*member)); }};
 }
 
 /// The same for a key that has words, one for each value.
@@ -95,7 +95,7 @@ Row<S> row(T S::*member, Parameter parameter, const std::type_identity_t<Words<T
             for (const auto& [word, meaning] : words)
               if (word == std::get<std::string>(value)) section.*member = meaning;
           },
-          [member](const S& section) -> const void* { return &(section.*member); }};
+          [member](const S& section) { return static_cast<const void*>(&(section.*member)); }};
 }
 
 /// The row of a key that says the opposite of its member.

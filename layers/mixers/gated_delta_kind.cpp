@@ -76,14 +76,14 @@ StepFlops flops(const ModelConfig& model, const StepWork& work) {
   constexpr double kChunk = 64;
   const ModelConfig::GatedDelta& delta = model.delta;
   const double width = static_cast<double>(model.width), heads = delta.value_heads;
-  const double N = delta.key_head_dim, P = delta.value_head_dim;
+  const double key = delta.key_head_dim, value = delta.value_head_dim;  // widths of a head
   const double values = static_cast<double>(delta.values());
   const double projections =
       2 * width * static_cast<double>(delta.projection()) + 2 * values * width;
   const double conv = 2.0 * delta.conv_width * static_cast<double>(delta.conv_channels());
-  const double rule = heads * (6 * N * P + 2 * kChunk * (N + P));
+  const double rule = heads * (6 * key * value + 2 * kChunk * (key + value));
   return {work.tokens * (projections + conv + rule),
-          work.tokens * (projections + conv + heads * 8 * P * P)};
+          work.tokens * (projections + conv + heads * 8 * value * value)};
 }
 
 void slim(ModelConfig& model) {

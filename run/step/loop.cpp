@@ -131,7 +131,7 @@ execution::Executor& Loop::next() {
 std::optional<StepReport> Loop::drain() {
   if (!pending_) return std::nullopt;
   const Pending last = *std::exchange(pending_, std::nullopt);
-  const StepReport report = settle(last, 0).report;
+  StepReport report = settle(last, 0).report;
   if (guarded_) good_steps_ = last.good_steps + (report.ok ? 1 : 0);
   return report;
 }
