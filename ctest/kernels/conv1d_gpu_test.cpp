@@ -14,7 +14,7 @@ struct Case {
   std::int64_t channels, before;  ///< columns of x and dx, and of others before them
   Packed packed;
   std::int64_t taps = 4;
-  bool halo = false;
+  bool halo = false, biased = true;
 
   template <class Op>
   Op op(Dtype storage) const {
@@ -24,13 +24,14 @@ struct Case {
     op.width = taps;
     op.storage = storage;
     op.halo = halo;
+    op.biased = biased;
     return op;
   }
   template <class Op>
   Arrays<Op> arrays(const Op& op, Random& random) const {
     const Arrays<Op> o = make_arrays(op, random, before);
     set(o.w, random.normal(channels * taps, 0.5));
-    set(o.b, random.normal(channels, 0.2));
+    if (biased) set(o.b, random.normal(channels, 0.2));
     set(o.seq_idx, {packed.document.begin(), packed.document.end()});
     return o;
   }
@@ -150,6 +151,14 @@ TEST(conv1d_gpu, narrower_filters) {
     compare({37, 5, documents(), taps}, Dtype::fp32);
     compare({37, 5, documents(), taps}, Dtype::bf16);
     compare({1032, 16, documents(), taps}, Dtype::bf16);
+  }
+}
+
+TEST(conv1d_gpu, without_a_bias) {
+  STOWAGE_NEED_GPU();
+  for (const Dtype storage : {Dtype::fp32, Dtype::bf16}) {
+    compare({37, 5, documents(), 4, true, false}, storage);
+    compare({1032, 16, documents(), 3, false, false}, storage);
   }
 }
 

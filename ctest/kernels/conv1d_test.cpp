@@ -54,7 +54,7 @@ Arrays<Op> arrays(const Op& op, const Case& c, const Inputs& in) {
   const Arrays<Op> o = make_arrays(op, unused);
   set(o.x, in.x);
   set(o.w, in.w);
-  set(o.b, in.b);
+  if (op.biased) set(o.b, in.b);
   set(o.seq_idx, {c.packed.document.begin(), c.packed.document.end()});
   return o;
 }
@@ -154,6 +154,28 @@ TEST(conv1d, gradients_by_finite_differences) {
     EXPECT_LT(relative_error(gradients.dw, dw), 1e-8);
     EXPECT_LT(relative_error(gradients.db, db), 1e-8);
   }
+}
+
+// Without a bias as with one of zeros, to the bit.
+TEST(conv1d, a_bias_may_be_left_out) {
+  Random random;
+  for (const Case& c : cases())
+    for (const Dtype storage : kFloatingTypes) {
+      Inputs in(random, c, storage);
+      in.b.assign(in.b.size(), 0);
+      const Gradients expected = backward(c, storage, in);
+      Conv1dForward forward_op = c.op<Conv1dForward>(storage);
+      Conv1dBackward backward_op = c.op<Conv1dBackward>(storage);
+      forward_op.biased = backward_op.biased = false;
+      const Arrays<Conv1dForward> f = arrays(forward_op, c, in);
+      const Arrays<Conv1dBackward> b = arrays(backward_op, c, in);
+      set(b.dy, in.dy);
+      run(forward_op, f);
+      run(backward_op, b);
+      EXPECT_EQ(f.y.values(), forward(c, storage, in));
+      EXPECT_EQ(stored(b.dx), expected.dx);
+      EXPECT_EQ(b.dw.values(), expected.dw);
+    }
 }
 
 TEST(conv1d, gradients_in_storage_types) {

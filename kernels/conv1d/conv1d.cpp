@@ -56,8 +56,8 @@ std::string Conv1dForward::fault() const { return fault_of(width); }
 // Flops: a multiply and an add for each tap, and about 5 for SiLU, 10 for its derivative.
 Cost Conv1dForward::cost() const {
   return {(2.0 * static_cast<double>(width) + 5) * static_cast<double>(tokens * channels),
-          2 * bytes(tokens * channels, storage) + bytes((width + 1) * channels, storage) +
-              bytes(tokens, Dtype::int32)};
+          2 * bytes(tokens * channels, storage) +
+              bytes((width + (biased ? 1 : 0)) * channels, storage) + bytes(tokens, Dtype::int32)};
 }
 
 template <class S>
@@ -94,10 +94,10 @@ std::size_t Conv1dBackward::workspace_bytes() const {
 }
 
 Cost Conv1dBackward::cost() const {
+  const std::int64_t filters = (width + (biased ? 1 : 0)) * channels;
   return {(6.0 * static_cast<double>(width) + 10) * static_cast<double>(tokens * channels),
-          3 * bytes(tokens * channels, storage) + bytes((width + 1) * channels, storage) +
-              bytes((width + 1) * channels, execution::accumulation(storage)) +
-              bytes(tokens, Dtype::int32)};
+          3 * bytes(tokens * channels, storage) + bytes(filters, storage) +
+              bytes(filters, execution::accumulation(storage)) + bytes(tokens, Dtype::int32)};
 }
 
 STOWAGE_OPERATOR_RUN(Conv1dForward)

@@ -19,12 +19,12 @@ inline constexpr std::int64_t kConv1dHalo = kConv1dMaxWidth - 1;
 ///
 /// With a `halo`, tokens of the first document lie before these, on another rank or in another
 /// segment: halo (3, C) is x of the three tokens before the first, zero where they are of another
-/// document.
+/// document. If it is not `biased`, there is no b.
 struct Conv1dForward {
   static constexpr std::string_view kName = "conv1d_silu_forward";
   std::int64_t tokens, channels, width;
   execution::Dtype storage;
-  bool halo = false;
+  bool halo = false, biased = true;
 
   template <class T>
   struct Operands {
@@ -37,7 +37,7 @@ struct Conv1dForward {
   void each(auto&& f, auto&... o) const {
     f(in("x", storage, {tokens, channels}), o.x...);
     f(in("w", storage, {channels, width}), o.w...);
-    f(in("b", storage, {channels}), o.b...);
+    f(in("b", storage, {channels}).when(biased), o.b...);
     f(in("seq_idx", execution::Dtype::int32, {tokens}), o.seq_idx...);
     f(out("y", storage, {tokens, channels}), o.y...);
     f(in("halo", storage, {kConv1dHalo, channels}).when(halo), o.halo...);
@@ -53,7 +53,7 @@ struct Conv1dBackward {
   std::int64_t tokens, channels, width;
   execution::Dtype storage;
   bool accumulate;
-  bool halo = false;
+  bool halo = false, biased = true;
 
   template <class T>
   struct Operands {
@@ -71,11 +71,11 @@ struct Conv1dBackward {
     f(in("dy", storage, {tokens, channels}), o.dy...);
     f(in("x", storage, {tokens, channels}), o.x...);
     f(in("w", storage, {channels, width}), o.w...);
-    f(in("b", storage, {channels}), o.b...);
+    f(in("b", storage, {channels}).when(biased), o.b...);
     f(in("seq_idx", execution::Dtype::int32, {tokens}), o.seq_idx...);
     f(out("dx", storage, {tokens, channels}), o.dx...);
     f(sum("dw", accumulate, sums, {channels, width}), o.dw...);
-    f(sum("db", accumulate, sums, {channels}), o.db...);
+    f(sum("db", accumulate, sums, {channels}).when(biased), o.db...);
     f(workspace(workspace_bytes()), o.workspace...);
     f(in("halo", storage, {kConv1dHalo, channels}).when(halo), o.halo...);
     f(out("halo gradient", storage, {kConv1dHalo, channels}).when(halo), o.dhalo...);

@@ -330,6 +330,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int w = 0; w < kWarps; ++w) sum += slices[w][lane];
   const int missing = missing_taps<kNarrow>(shape.width);
   if (kNarrow && k < missing) return;
+  if (k == kTaps && args.db == nullptr) return;
   float* to = k < kTaps ? args.dw + static_cast<std::int64_t>(c) * (kTaps - missing) + k - missing
                         : args.db + c;
   *to = args.accumulate ? *to + sum : sum;

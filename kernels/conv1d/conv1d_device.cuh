@@ -84,7 +84,7 @@ struct Weights {
         const std::int64_t row = static_cast<std::int64_t>(channel + c) * (kTaps - missing);
         w[k][c] = k < missing ? 0 : parameter(weights, row + k - missing, bf16);
       }
-      b[c] = parameter(bias, channel + c, bf16);
+      b[c] = bias == nullptr ? 0 : parameter(bias, channel + c, bf16);
     }
   }
 };

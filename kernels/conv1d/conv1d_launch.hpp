@@ -23,7 +23,7 @@ struct Conv1dCudaShape {
 struct Conv1dCudaForward {
   const void* x = nullptr;  ///< (n, C) bf16
   const void* w = nullptr;  ///< (C, W), the last tap meets the token itself
-  const void* b = nullptr;  ///< (C)
+  const void* b = nullptr;  ///< (C), or none
   const int* seq_idx =
       nullptr;  ///< (n) int32, non-decreasing: taps stop where it changes; or nullptr
   const void* halo = nullptr;  ///< (3, C) bf16, the tokens before the first, or nullptr for none
@@ -41,7 +41,7 @@ struct Conv1dCudaBackward {
   void* dx = nullptr;         ///< (n, C) bf16
   void* dhalo = nullptr;      ///< (3, C) bf16, this rank's share of the halo's gradient, or nullptr
   float* dw = nullptr;        ///< (C, W) fp32
-  float* db = nullptr;        ///< (C) fp32
+  float* db = nullptr;        ///< (C) fp32, or none
   void* workspace = nullptr;  ///< conv1d::workspace_bytes, 16-byte aligned
   bool accumulate = false;    ///< dw, db: add to what is there
 };

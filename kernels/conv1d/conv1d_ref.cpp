@@ -46,7 +46,7 @@ struct Filters {
       : first(first_channel), count(std::min(kChannels, input.x.columns - first_channel)) {
     const std::int64_t width = kConv1dMaxWidth - input.missing;
     for (std::int64_t c = 0; c < count; ++c) {
-      bias[c] = static_cast<A>(b[first + c]);
+      bias[c] = b ? static_cast<A>(b[first + c]) : A{0};
       for (std::int64_t tap = 0; tap < kConv1dMaxWidth; ++tap) {
         const std::int64_t own = tap - input.missing;
         taps[tap][c] = own < 0 ? A{0} : static_cast<A>(w[(first + c) * width + own]);
@@ -141,14 +141,14 @@ void sum_filter_gradient(const A* partials, std::int64_t tokens, std::int64_t ch
   execution::host_for(channels, kChannels, [=](std::int64_t begin, std::int64_t end) {
     if (!accumulate) {
       std::fill(dw + begin * width, dw + end * width, A{0});
-      std::fill(db + begin, db + end, A{0});
+      if (db) std::fill(db + begin, db + end, A{0});
     }
     for (std::int64_t block = 0; block < partial_count(tokens); ++block) {
       const A* partial = partials + block * (kConv1dMaxWidth + 1) * channels;
       for (std::int64_t c = begin; c < end; ++c) {
         for (std::int64_t tap = 0; tap < width; ++tap)
           dw[c * width + tap] += partial[(missing + tap) * channels + c];
-        db[c] += partial[kConv1dMaxWidth * channels + c];
+        if (db) db[c] += partial[kConv1dMaxWidth * channels + c];
       }
     }
   });

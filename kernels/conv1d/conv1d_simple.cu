@@ -40,7 +40,7 @@ struct Channel {
       const int width = kNarrow ? shape.width : 4, tap = k - (4 - width);
       w[k] = tap < 0 ? 0 : to_float(static_cast<const S*>(args.w)[width * channel + tap]);
     }
-    b = to_float(static_cast<const S*>(args.b)[channel]);
+    b = args.b == nullptr ? 0 : to_float(static_cast<const S*>(args.b)[channel]);
   }
   __device__ float at(std::int64_t t) const {
     if (t >= 0) return t < tokens ? to_float(x[t * x_stride]) : 0;

@@ -122,7 +122,6 @@ class GatedDelta final : public Mixer {
   static constexpr const char* kKeyHeads = "model.delta_num_key_heads";
   struct Saved {
     Tensor x, in_proj, qkv, y, gated;
-    Tensor no_bias;              ///< zeros: the convolution adds a bias, the family has none
     Tensor halo, initial_state;  ///< from the tokens of other ranks, if there are any
   };
 
@@ -161,17 +160,16 @@ class GatedDelta final : public Mixer {
 
   void convolve(Recorder& recorder, Saved& kept) const {
     if (segments_.shared()) kept.halo = segments_.halo(recorder, conv_input(kept.in_proj));
-    kept.no_bias = recorder.saved("no_bias", {delta_.conv_channels()}, "");
-    recorder.clear("no_bias", write(kept.no_bias));
     recorder.compute("conv1d",
                      kernels::Conv1dForward{.tokens = recorder.tokens(),
                                             .channels = delta_.conv_channels(),
                                             .width = delta_.conv_width,
                                             .storage = recorder.storage(),
-                                            .halo = static_cast<bool>(kept.halo)},
+                                            .halo = static_cast<bool>(kept.halo),
+                                            .biased = false},
                      {.x = conv_input(kept.in_proj),
                       .w = recorder.parameter(conv_weight_),
-                      .b = kept.no_bias,
+                      .b = {},
                       .seq_idx = recorder.batch().seq_idx,
                       .y = kept.qkv,
                       .halo = kept.halo});
@@ -251,22 +249,20 @@ class GatedDelta final : public Mixer {
                                        .width = delta_.conv_width,
                                        .storage = recorder.storage(),
                                        .accumulate = recorder.batch().accumulate,
-                                       .halo = static_cast<bool>(kept.halo)};
+                                       .halo = static_cast<bool>(kept.halo),
+                                       .biased = false};
     const Tensor workspace = recorder.workspace("conv_workspace", conv.workspace_bytes());
-    const Tensor no_gradient =
-        recorder.scratch("no_bias_gradient", recorder.accumulation(), {conv.channels});
-    recorder.clear("no_bias_gradient", write(no_gradient));
     Tensor dhalo;
     if (conv.halo) dhalo = recorder.scratch("dhalo", {kernels::kConv1dHalo, conv.channels});
     recorder.compute("conv1d_backward", conv,
                      {.dy = dqkv,
                       .x = conv_input(kept.in_proj),
                       .w = recorder.parameter(conv_weight_),
-                      .b = kept.no_bias,
+                      .b = {},
                       .seq_idx = recorder.batch().seq_idx,
                       .dx = conv_input(din_proj),
                       .dw = recorder.gradient(conv_weight_),
-                      .db = no_gradient,
+                      .db = {},
                       .workspace = workspace,
                       .halo = kept.halo,
                       .dhalo = dhalo});
