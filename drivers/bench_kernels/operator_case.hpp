@@ -4,7 +4,7 @@
 
 #include "drivers/bench_kernels/bound.hpp"
 #include "drivers/bench_kernels/case.hpp"
-#include "kernels/fp8/buffer_of.hpp"
+#include "kernels/buffer_of.hpp"
 
 namespace stowage::drivers::bench {
 

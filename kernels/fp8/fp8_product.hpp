@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/fp8/buffer_of.hpp"
+#include "kernels/buffer_of.hpp"
 
 namespace stowage::kernels {
 

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "kernels/activation/kind.hpp"
-#include "kernels/fp8/buffer_of.hpp"
+#include "kernels/buffer_of.hpp"
 
 namespace stowage::kernels {
 

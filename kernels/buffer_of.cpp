@@ -1,4 +1,4 @@
-#include "kernels/fp8/buffer_of.hpp"
+#include "kernels/buffer_of.hpp"
 
 namespace stowage::kernels {
 
