@@ -114,7 +114,7 @@ struct GatedDeltaForward final : GatedDeltaCase<kernels::GatedDeltaForward> {
 
 struct GatedDeltaBackward final : GatedDeltaCase<kernels::GatedDeltaBackward> {
   using GatedDeltaCase::GatedDeltaCase;
-  // What is kept of each chunk is rounded to bf16 too.
+  // Operands of products are rounded to tf32, gradients once to bf16.
   std::vector<Agreement> check(const std::string&) override {
     const Group in = group();
     Group g = in;  // its gradients

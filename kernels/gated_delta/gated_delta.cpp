@@ -5,6 +5,7 @@
 #include "kernels/gated_delta/segment.hpp"
 #include "kernels/gated_delta/segment_step.hpp"
 #include "kernels/launch.hpp"
+#include "kernels/machine.hpp"
 
 namespace stowage::kernels {
 
@@ -128,8 +129,17 @@ std::string GatedDeltaEnter<kAdjoint>::fault() const {
   return segment >= 0 && segment < segments ? shape.fault() : "there is no such segment";
 }
 
+/// @throws Error that names the widest heads, if a block's tiles do not fit into shared memory
+void require_room(const GatedDeltaShape& shape, std::int64_t floats) {
+  const std::int64_t bytes = floats * static_cast<std::int64_t>(sizeof(float));
+  STOWAGE_ASSERT(bytes <= machine().shared_bytes,
+                 "gated_delta: key_dim {} needs {} bytes of shared memory, of {}", shape.key_dim,
+                 bytes, machine().shared_bytes);
+}
+
 template <class S>
 int GatedDeltaForward::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  require_room(shape, gated_delta::scan_room(static_cast<int>(shape.key_dim)));
   auto p = arrays_of<S>(*this, o.inputs, o.workspace);
   p.y = o.y;
   p.final_state = o.final_state;
@@ -138,6 +148,7 @@ int GatedDeltaForward::launch(const Operands<Pointers<S>>& o, void* stream) cons
 
 template <class S>
 int GatedDeltaBackward::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  require_room(shape, gated_delta::gradients_room(static_cast<int>(shape.key_dim)));
   auto p = arrays_of<S>(*this, o.inputs, o.workspace, true);
   p.dy = o.dy;
   p.dqkv = o.gradients.dqkv.data;
@@ -155,6 +166,7 @@ int GatedDeltaBackward::launch(const Operands<Pointers<S>>& o, void* stream) con
 template <bool kAdjoint>
 template <class S>
 int GatedDeltaSegment<kAdjoint>::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  require_room(shape, gated_delta::scan_room(static_cast<int>(shape.key_dim)));
   auto p = arrays_of<S>(*this, o.inputs, o.workspace);
   p.dy = o.dy;
   (kAdjoint ? p.dinitial_state : p.final_state) = o.to;

@@ -7,8 +7,8 @@
 //   gradients: of q, k, b and a, a block a chunk and key head
 //   finish:    sums over chunks
 //
-// bf16 storage: products of tf32 on tensor cores, sums and states in fp32, what the backward keeps
-// of each chunk in bf16. fp32 storage: fp32 throughout, without tensor cores.
+// bf16 storage: products of tf32 on tensor cores; sums, states and what the backward keeps of each
+// chunk in fp32. fp32 storage: fp32 throughout, without tensor cores.
 // Deterministic: every sum has one owner and one order; nothing is added atomically.
 // Limits: latency of the walk over chunks, whose loads overlap with nothing; shared memory bounds
 // the width of heads of q and k by 128.

@@ -66,10 +66,10 @@ struct Arrays {
   A* inverse = nullptr;   ///< (count, side()) rows of T
   A* scores = nullptr;    ///< (count, side()) rows of M
   A* partials = nullptr;  ///< (2) of da_log, ddt_bias
-  S* states = nullptr;    ///< (P, N) S before the chunk
-  S* dstates = nullptr;   ///< (P, N) gradient of S behind the chunk
-  S* u = nullptr;         ///< (64, P) U
-  S* du = nullptr;        ///< (64, P) T^T dU
+  A* states = nullptr;    ///< (P, N) S before the chunk
+  A* dstates = nullptr;   ///< (P, N) gradient of S behind the chunk
+  A* u = nullptr;         ///< (64, P) U
+  A* du = nullptr;        ///< (64, P) T^T dU
 
   STOWAGE_PORTABLE int chunks() const { return (tokens + kC - 1) / kC; }
   STOWAGE_PORTABLE std::int64_t at(int chunk, int head) const {

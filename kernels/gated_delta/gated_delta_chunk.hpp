@@ -185,7 +185,7 @@ STOWAGE_PORTABLE void scan(const Team& team, const Arrays<S, A>& p, int head, in
       team.each(columns * p.key_dim, [&](int at) {
         const int d = at / p.key_dim, n = at % p.key_dim;
         p.states[p.state(chunk, head) + static_cast<std::int64_t>(first + d) * p.key_dim + n] =
-            static_cast<S>(s[d * row + n]);
+            s[d * row + n];
       });
     team.template product<false, true>(kC, kSlice, wide, k, row, s, row, x, kNarrow, false);
     if (p.y != nullptr)
@@ -211,8 +211,7 @@ STOWAGE_PORTABLE void scan(const Team& team, const Arrays<S, A>& p, int head, in
           p.y[((token + i) * p.value_heads + head) * p.value_dim + first + d] =
               static_cast<S>(enter[i] * o[e] + x[e]);
         if (p.u != nullptr)
-          p.u[p.rows(chunk, head) + static_cast<std::int64_t>(i) * p.value_dim + first + d] =
-              static_cast<S>(u[e]);
+          p.u[p.rows(chunk, head) + static_cast<std::int64_t>(i) * p.value_dim + first + d] = u[e];
       }
       r[e] = leave[i] * u[e];
     });
@@ -271,7 +270,7 @@ STOWAGE_PORTABLE void adjoint(const Team& team, const Arrays<S, A>& p, int head,
       team.each(columns * p.key_dim, [&](int at) {
         const int d = at / p.key_dim, n = at % p.key_dim;
         p.dstates[p.state(chunk, head) + static_cast<std::int64_t>(first + d) * p.key_dim + n] =
-            static_cast<S>(ds[d * row + n]);
+            ds[d * row + n];
       });
     team.template product<true, false>(kC, kSlice, kC, scores, kPitch, dy, kNarrow, x, kNarrow,
                                        false);
@@ -290,8 +289,7 @@ STOWAGE_PORTABLE void adjoint(const Team& team, const Arrays<S, A>& p, int head,
       const A dv = beta[i] * w[e];
       if (d < columns) {
         if (p.du != nullptr)
-          p.du[p.rows(chunk, head) + static_cast<std::int64_t>(i) * p.value_dim + first + d] =
-              static_cast<S>(w[e]);
+          p.du[p.rows(chunk, head) + static_cast<std::int64_t>(i) * p.value_dim + first + d] = w[e];
         if (p.dqkv != nullptr && i < p.count(chunk))
           p.dqkv[(token + i) * p.dqkv_stride + 2 * p.keys() +
                  static_cast<std::int64_t>(head) * p.value_dim + first + d] = static_cast<S>(dv);

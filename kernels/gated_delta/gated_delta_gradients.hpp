@@ -31,11 +31,11 @@ STOWAGE_PORTABLE void gradients(const Team& team, const Arrays<S, A>& p, int chu
   const std::int64_t token = static_cast<std::int64_t>(chunk) * kC;
   const int count = p.count(chunk), all = kC * wide;
   const auto in_tile = [=](int at) { return at / wide * row + at % wide; };
-  const auto load_state = [&](const S* from, int head, int first, int columns) {
+  const auto load_state = [&](const A* from, int head, int first, int columns) {
     team.load(from + p.state(chunk, head) + static_cast<std::int64_t>(first) * p.key_dim, p.key_dim,
               columns, p.key_dim, kSlice, wide, s, nullptr);
   };
-  const auto load_rows = [&](const S* from, int head, int first, int columns, A* to) {
+  const auto load_rows = [&](const A* from, int head, int first, int columns, A* to) {
     team.load(from + p.rows(chunk, head) + first, p.value_dim, kC, columns, kC, kSlice, to,
               nullptr);
   };
@@ -123,13 +123,12 @@ STOWAGE_PORTABLE void gradients(const Team& team, const Arrays<S, A>& p, int chu
       team.sync();
       team.template product<false, false>(kC, wide, kSlice, u, kNarrow, s, row, sum, row,
                                           slice > 0);
-      const S* before =
+      const A* before =
           p.states + p.state(chunk, head) + static_cast<std::int64_t>(first) * p.key_dim;
       team.row_sums(
           columns, p.key_dim,
           [&](int c, int n) {
-            return s[c * row + n] *
-                   static_cast<A>(before[static_cast<std::int64_t>(c) * p.key_dim + n]);
+            return s[c * row + n] * before[static_cast<std::int64_t>(c) * p.key_dim + n];
           },
           [&](int c, A total) { state[c] = total + (slice > 0 ? state[c] : A{0}); });
       team.sync();
