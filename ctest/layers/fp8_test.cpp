@@ -72,12 +72,19 @@ TEST_F(fp8, changing_documents_change_no_bit) {
   matrix.check({.graphs = "step", .offload = "all", .microbatches = 4});
 }
 
+using Products = layers::ModelConfig::Products;
+
+Products of_8_bits(Dtype gradients, int first = 0, int last = 0) {
+  return {&layers::kProductsOf8Bits, first, last, gradients};
+}
+
 /// Gradients of a step, by parameter.
-std::map<std::string, std::vector<double>> gradients(bool on, Dtype format, int first, int last) {
-  forecast::TrainerOptions options = tiny_options(every_kind() + "M", Dtype::bf16);
+std::map<std::string, std::vector<double>> gradients(const std::string& pattern,
+                                                     const Products& products) {
+  forecast::TrainerOptions options = tiny_options(pattern, Dtype::bf16);
   set_sizes(options);
-  if (!on) options.model.products = {};
-  if (on) options.model.products = {&layers::kProductsOf8Bits, first, last, format};
+  condition_norms(options);
+  options.model.products = products;
   options.model.moe.frozen_tokens = options.step.tokens;  // the same experts
   TinyRun run(std::move(options), make_backend());
   run.freeze_routing();
@@ -99,9 +106,11 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
 
 // By norm e4m3 rounds a factor by 0.03 and e5m2 by 0.06: half of 2^-4 and 2^-3. A gradient has
 // passed some ten products of two: 0.06 sqrt(20) = 0.27.
-TEST_F(fp8, gradients_are_those_of_the_model_but_for_the_rounding) {
-  const auto exact = gradients(false, Dtype::e5m2, 0, 0);
-  const auto wide = gradients(true, Dtype::e5m2, 0, 0), fine = gradients(true, Dtype::e4m3, 0, 0);
+void expect_rounded_gradients(const std::string& pattern) {
+  SCOPED_TRACE(pattern);
+  const auto exact = gradients(pattern, {});
+  const auto wide = gradients(pattern, of_8_bits(Dtype::e5m2));
+  const auto fine = gradients(pattern, of_8_bits(Dtype::e4m3));
   std::vector<double> all, all_wide, all_fine;
   for (const auto& [name, gradient] : exact) {
     EXPECT_GT(distance(wide.at(name), gradient), 0.002) << name;
@@ -111,6 +120,11 @@ TEST_F(fp8, gradients_are_those_of_the_model_but_for_the_rounding) {
   }
   EXPECT_LT(distance(all_wide, all), 0.4);
   EXPECT_LT(distance(all_fine, all), distance(all_wide, all));
+}
+
+TEST_F(fp8, gradients_are_those_of_the_model_but_for_the_rounding) {
+  expect_rounded_gradients(without_gated_delta(every_kind() + "M"));
+  expect_rounded_gradients(every_kind() + "M");
 }
 
 /// Ops of a training program of layers M-M- whose names end so, of each microbatch.
@@ -137,11 +151,12 @@ TEST_F(fp8, factors_are_rounded_once) {
 }
 
 TEST_F(fp8, first_and_last_layers_stay_as_they_are) {
-  const int layers = static_cast<int>(every_kind().size()) + 1;
-  const auto exact = gradients(false, Dtype::e5m2, 0, 0);
-  EXPECT_EQ(gradients(true, Dtype::e5m2, 1, layers - 1), exact);
-  EXPECT_EQ(gradients(true, Dtype::e5m2, layers, 0), exact);
-  EXPECT_NE(gradients(true, Dtype::e5m2, 1, layers - 2), exact);
+  const std::string pattern = every_kind() + "M";
+  const int layers = static_cast<int>(pattern.size());
+  const auto exact = gradients(pattern, {});
+  EXPECT_EQ(gradients(pattern, of_8_bits(Dtype::e5m2, 1, layers - 1)), exact);
+  EXPECT_EQ(gradients(pattern, of_8_bits(Dtype::e5m2, layers, 0)), exact);
+  EXPECT_NE(gradients(pattern, of_8_bits(Dtype::e5m2, 1, layers - 2)), exact);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // twice: for MPI on the host, and for NCCL with a GPU for each rank (STOWAGE_TEST_CUDA).
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <map>
 
 #include "matrix.hpp"
@@ -83,9 +84,11 @@ struct Ranks {
   }
 };
 
-/// What a grid of ranks runs of these cells; on a GPU all, since graphs hold what NCCL makes.
+/// What a grid of ranks runs of these cells: all on a GPU, since graphs hold what NCCL makes, and
+/// where STOWAGE_EVERY_PAIR is set.
 std::vector<Cell> dealt(std::size_t grid, std::size_t hands, std::vector<Cell> cells) {
-  return STOWAGE_TEST_CUDA ? cells : dealt_cells(grid % hands, hands, cells);
+  const bool all = STOWAGE_TEST_CUDA || std::getenv("STOWAGE_EVERY_PAIR") != nullptr;
+  return all ? cells : dealt_cells(grid % hands, hands, cells);
 }
 std::vector<Cell> hand(std::size_t grid) { return dealt(grid, 4, pairwise_cells()); }
 

@@ -7,6 +7,7 @@
 #include "inputs/deck/layer_kinds.hpp"
 #include "kernels/digest/digest.hpp"
 #include "kernels/elementwise/elementwise.hpp"
+#include "layers/mixers/kinds.hpp"
 
 namespace stowage::ctest {
 
@@ -68,6 +69,11 @@ std::vector<std::string> kind_patterns() {
   return patterns;
 }
 
+std::string without_gated_delta(std::string pattern) {
+  std::erase(pattern, layers::kinds::gated_delta.letter);
+  return pattern;
+}
+
 std::vector<std::string> module_names() {
   std::vector<std::string> names;
   for (const inputs::Module& module : inputs::saved_modules())
@@ -101,13 +107,14 @@ void quantise(forecast::TrainerOptions& options) {
   model.attention = {4, 4, 4, true, {100.0}};
   model.mamba = {.heads = 4, .head_dim = 8, .groups = 2, .state = 7, .chunk = 4};
   model.delta = {.key_heads = 2, .value_heads = 4, .key_head_dim = 6, .value_head_dim = 4};
-  // A gated DeltaNet layer norms what a document's first token reads, k q times v: with a small
-  // epsilon what 8 bits round of k q near 0 turns its sign, and the whole gradient with it.
-  model.norm_epsilon = 0.1;
   model.mlp.ffn = 16;
   model.moe.shared_ffn = 16;
   options.step.tokens = options.step.sequence = 32;
   model.products = {.precision = &layers::kProductsOf8Bits, .first_layers = 0, .last_layers = 0};
+}
+
+void condition_norms(forecast::TrainerOptions& options) {
+  if (layers::kinds::gated_delta.in(options.model.pattern)) options.model.norm_epsilon = 0.1;
 }
 
 void enlarge(forecast::TrainerOptions& options, int head_dim) {

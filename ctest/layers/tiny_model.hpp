@@ -18,10 +18,12 @@ using Documents = std::vector<std::int32_t>;
 /// somewhere in the last tenth of the tokens.
 Documents draw_documents(std::mt19937_64& random, std::int64_t tokens, int most);
 
-/// A pattern with a layer of each kind that the program has: "M*-E", and kinds of its own.
+/// A pattern with a layer of each kind that the program has: "M*-EG", and kinds of its own.
 std::string every_kind();
 /// Each of them alone, then the pattern of all.
 std::vector<std::string> kind_patterns();
+/// The pattern without its gated DeltaNet layers; see condition_norms.
+std::string without_gated_delta(std::string pattern);
 /// What offload.modules can name, but for names that stand for several.
 std::vector<std::string> module_names();
 
@@ -31,6 +33,11 @@ forecast::TrainerOptions tiny_options(const std::string& pattern, execution::Dty
 
 /// Products of 8 bits in all layers, whose sizes are multiples of 16.
 void quantise(forecast::TrainerOptions& options);
+
+/// A norm's epsilon of 0.1 if the pattern has a gated DeltaNet layer, for comparisons of gradients
+/// that were rounded differently. The layer norms what a document's first token reads, (k q) v.
+/// With a small epsilon the rounding of a k q near 0 turns the sign of the whole row.
+void condition_norms(forecast::TrainerOptions& options);
 
 /// Layers of the standard decks, narrower, with as many heads and experts as show every path of the
 /// tensor-core kernels; 1024 tokens in several chunks and tiles.

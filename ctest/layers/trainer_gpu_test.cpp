@@ -29,6 +29,7 @@ forecast::TrainerOptions standard_options(const std::string& pattern, Dtype stor
   model.init_std = 0.05;
   model.attention = {4, 2, 128, true, {10000.0}};
   model.mamba = {.heads = 8, .head_dim = 64, .groups = 2, .state = 128, .chunk = 128};
+  model.delta = {.key_heads = 2, .value_heads = 4};
   model.mlp.ffn = 512;
   model.moe = {.experts = 8, .topk = 2, .ffn = 256, .shared_ffn = 256, .scaling = 1.5};
   options.state.bucket_elements = 200000;
@@ -119,7 +120,10 @@ TEST_F(trainer_gpu, every_letter_in_bf16) {
 
 TEST_F(trainer_gpu, standard_sizes) {
   compare(standard_options(every_kind(), Dtype::fp32), kFp32, kFp32);
-  compare(standard_options(every_kind(), Dtype::bf16), kBf16, kBf16);
+  compare(standard_options(without_gated_delta(every_kind()), Dtype::bf16), kBf16, kBf16);
+  forecast::TrainerOptions all = standard_options(every_kind(), Dtype::bf16);
+  condition_norms(all);
+  compare(all, kBf16, kBf16);
 }
 
 /// Convolution and scan as one operator, forward or both ways, by the kernels made for it.
