@@ -193,6 +193,8 @@ class Run {
     recording_.begin(trainer_.plan(), tokens_seen_);
     for (const std::string& changed : checkpoints_.changes()) recording_.note(changed);
     if (!change.empty()) recording_.note(change);
+    if (checkpoints_.resumed() && !checkpoints_.tokens_seen())
+      recording_.note("# tokens seen before this run are estimated: the checkpoint has no count");
     if (data_.held_out.empty()) recording_.note("# no evaluation: too little data is held out");
     const double energy_j = machine_.energy_j();
     std::int64_t step = checkpoints_.first_step();
@@ -384,7 +386,8 @@ class Run {
     loop_.restart_clock();
     if (saved)
       checkpoint_at_ = step;
-    else
+    else if (step < inputs::read(deck_, &inputs::RunConfig::steps) && !stop_heard_)
+      // The step that ends a run is saved once the file before is written: nothing is put off.
       recording_.note(fmt::format(
           "# step {}: the checkpoint is put off, the one before is still being written", step));
     if (saved && checkpoints_.copied() != nullptr) loop_.restart_clock(*checkpoints_.copied());
