@@ -54,9 +54,9 @@ def words(source, shortest, longest):
     return "".join(source.choice("abcdefgh ") for _ in range(source.randint(shortest, longest)))
 
 
-def make_files(r, documents=300, longest=40, pairs=True):
+def make_files(r, documents=300, longest=40, pairs=True, seed=None):
     """Prepares train.* and held_out.* from random lines; prints the seed."""
-    seed = random.SystemRandom().randrange(2**32)
+    seed = random.SystemRandom().randrange(2**32) if seed is None else seed
     print("seed", seed)
     source = random.Random(seed)
     for name in ("train", "held_out"):
@@ -297,6 +297,10 @@ def a_mixture_goes_on_in_the_middle_of_a_pass(r):
     checked = subprocess.run([sys.executable, VALIDATE, "one.h5"], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     r.data("stats", r.deck, "model.vocab_size=256", "data.source=auto", "data.path=", *mixed)
+    pathlib.Path("short.txt").write_text("a")
+    said = r.train(*mixed, "data.validation=some=other,none=short.txt", "run.output=sixth.h5",
+                   expect=2)
+    assert "data.validation" in said and "none has too few tokens to predict one" in said, said
 
 
 @case
@@ -376,7 +380,8 @@ def is_valid(r, path):
 
 @case
 def steps_of_each_capacity_are_counted(r):
-    make_files(r, pairs=False, longest=12)
+    # With these lines some steps have more than seven documents in a microbatch, some have fewer.
+    make_files(r, pairs=False, longest=12, seed=2)
     # A short window packs short documents loosely: steps have different numbers of tokens.
     packed = ("data.packing=best_fit", "data.packing_window=8", "run.steps=12", "graphs.mode=step",
               "graphs.max_packed_seqs=[5, 7]", "validate.replayed_step=false")

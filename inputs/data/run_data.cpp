@@ -212,6 +212,9 @@ Data open_data(const Deck& deck, int rank, int ranks) {
     std::unique_ptr<TokenSource> tokens = open(deck, config, file.path);
     require_boundaries(deck, *tokens);
     const LoaderPart all{.source = tokens.get(), .range = {0, tokens->tokens()}};
+    if (all.range.size() < 2 && !file.name.empty())
+      execution::throw_usage("{}: {} has too few tokens to predict one",
+                             cite(deck, &DataConfig::validation), file.name);
     if (all.range.size() < 2) continue;
     add_held_out(data, {file.name, std::move(tokens), {}}, all, options, batches);
   }

@@ -37,7 +37,7 @@ struct LayerKind {
 /// layers/mixers/kinds.cpp.
 std::vector<const LayerKind*> layer_kinds();
 
-/// Their letters: "M*-E".
+/// Their letters: "M*-EG".
 std::string layer_letters();
 
 /// "M Mamba-2, * attention, - dense MLP, E mixture of experts".
