@@ -43,7 +43,7 @@ def listed(path):
 
 def pairs(words):
     """{key or option: value} of a command; paths by their last part, as sets store them."""
-    found, waiting = {"program": words[0]}, None
+    found, waiting = {"program": words[0].rpartition("/")[2]}, None
     for word in words[1:]:
         word = word.rpartition("/")[2] if word.endswith(".toml") else word
         if waiting and not word.startswith("--"):

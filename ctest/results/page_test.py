@@ -485,6 +485,12 @@ class Headline(PageTest):
         run, = headline.training_runs([other, results[1]], [])
         self.assertTrue(numpy.isnan(run.of_products))
 
+    def test_a_run_of_8_bits_says_so_and_is_none_of_bf16(self):
+        run = self.edited("train_hybrid_dense_1b.h5", "longer.h5", lambda file: file[
+            "config"].attrs.create("train.precision", numpy.bytes_("fp8")))
+        self.assertEqual(headline.training_runs([run], []), [])
+        self.assertIn("| bf16, fp8 |", "\n".join(train_tables.training([run])))
+
 
 class Plots(PageTest):
     """Sets without steps are not drawn as runs."""

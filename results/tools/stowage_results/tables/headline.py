@@ -11,7 +11,7 @@ from stowage_results.tables.kernel_tables import (ABOVE_COPY, ABOVE_PRODUCTS, PE
                                                   first_words, library_of, times_of)
 from stowage_results.tables.peer_times import of_board, of_case, of_step
 from stowage_results.result_files import text
-from stowage_results.tables.train_tables import limits_of_run, timed_steps
+from stowage_results.tables.train_tables import dtype_of, limits_of_run, timed_steps
 
 DECKS = ("dense-124m", "hybrid-dense-1b", "hybrid-moe-2b")
 # Dense bf16 FLOP/s of a GPU, from its data sheet.
@@ -109,12 +109,12 @@ def beside_scripts(results, peers):
 
 def training_runs(results, peers):
     """One Training for each of the standard decks that the sets of a kind of GPU have: the longest
-    run, rather one that saves no state, whose copy needs memory."""
+    run in bf16, rather one that saves no state, whose copy needs memory."""
     found = []
     for deck, sets in itertools.product(DECKS, by_machine(results)):
         runs = [one for one in sets if text(one.file.attrs["driver"]) == "train"
                 and ranks_of(one) == 1 and one.config().get("run.name") == deck
-                and one.config().get("execution.backend") == "cuda"]
+                and one.config().get("execution.backend") == "cuda" and dtype_of(one) == "bf16"]
         if runs:
             saves = {one: int(one.config().get("checkpoint.interval", 0)) > 0 for one in runs}
             shown = min(runs, key=lambda one: (saves[one], -len(timed_steps(one)), name_of(one)))

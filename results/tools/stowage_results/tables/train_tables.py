@@ -22,13 +22,19 @@ ALONE = "no one-rank set of its run"
 BANDS = {("quickstart", "fp32"): 5e-3, ("quickstart", "bf16"): 2e-2}
 
 
+def dtype_of(result):
+    """The storage type of a run, and that of its products if it is another: "bf16, fp8"."""
+    dtype, products = result.key("train.dtype"), result.config().get("train.precision", "dtype")
+    return dtype if products == "dtype" else f"{dtype}, {products}"
+
+
 def training(results, ceilings=()):
     """@param ceilings sets of limits, for the runs of the same machine and day"""
     lines = ["## Training", ""]
     rows = []
     for result in results:
         rows.append((gpu_of(result), result.key("run.name"), set_cell(result),
-                     ranks_of(result), result.key("execution.backend"), result.key("train.dtype"),
+                     ranks_of(result), result.key("execution.backend"), dtype_of(result),
                      len(timed_steps(result)), *shown_cells(result)))
     lines += table((GPU, "deck", "set", "ranks", "backend", "dtype", "steps", *shown_headings()),
                    rows)
@@ -207,7 +213,7 @@ def beside_host(results):
     schedule, and pairs (deck, dtype, run, run before, None) of those that must agree to the bit."""
     groups = {}
     for result in results:
-        key = result.key("run.name"), result.key("train.dtype")
+        key = result.key("run.name"), dtype_of(result)
         groups.setdefault(key, []).append(result)
     found = []
     for (deck, dtype), runs in sorted(groups.items()):
