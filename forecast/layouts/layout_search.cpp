@@ -257,8 +257,7 @@ void LayoutSearch::nothing_fits() const {
   };
   const auto least = std::ranges::min_element(candidates_, {}, misses);
   execution::throw_usage(
-      "--ranks {}: nothing was found that fits into {} of a device: of {} layouts the state of "
-      "{} "
+      "--ranks {}: nothing was found that fits into {} of a device: of {} layouts the state of {} "
       "fits and {} were planned; {} comes closest: {}",
       ranks_, inputs::cite(deck_, &MachineConfig::device_memory_bytes), candidates_.size(),
       std::ranges::count_if(
