@@ -31,7 +31,7 @@ void run_import(int argc, const char* const* argv) {
   app.add_option("folder", options.folder, "config.json and safetensors, in one file or shards")
       ->type_name("FOLDER")
       ->required();
-  app.add_option("--out", options.output,
+  app.add_option("--out,--output", options.output,
                  "Folder for the checkpoint; a run continues there (checkpoint.directory)")
       ->type_name("FOLDER")
       ->required();
@@ -52,7 +52,7 @@ void run_export(int argc, const char* const* argv) {
   app.add_option("checkpoint", options.checkpoint, "A checkpoint, or a folder of them: its latest")
       ->type_name("PATH")
       ->required();
-  app.add_option("--out", options.output, "The folder to write; it must not be there")
+  app.add_option("--out,--output", options.output, "The folder to write; it must not be there")
       ->type_name("FOLDER")
       ->required();
   app.add_option("--like", options.like,
