@@ -5,17 +5,15 @@
 
 #include <algorithm>
 #include <span>
-#include <type_traits>
 
 #include "execution/error.hpp"
-#include "forecast/layouts/layout.hpp"
 
 namespace stowage::drivers {
 namespace {
 
 std::vector<std::string> names(std::string_view list, int most) {
   std::vector<std::string> all;
-  for (const CurveLayout& layout : parse_layouts(list, most)) all.push_back(layout.name());
+  for (const Layout& layout : parse_layouts(list, most)) all.push_back(layout.name());
   return all;
 }
 
@@ -28,14 +26,6 @@ std::string refusal(std::string_view list, int most) {
     return error.what();
   }
   return {};
-}
-
-// Two types of one name in two programs' headers would be one in a library that has both.
-TEST(layout, a_point_of_a_curve_and_a_candidate_of_a_search_are_two_types) {
-  static_assert(!std::is_same_v<CurveLayout, forecast::CandidateLayout>);
-  forecast::CandidateLayout candidate;
-  candidate.microbatches = 3;
-  EXPECT_EQ(candidate.shape.ranks(), CurveLayout{}.ranks());
 }
 
 TEST(layout, few_ranks_come_first_and_equals_as_given) {

@@ -7,7 +7,6 @@
 #include <sstream>
 
 #include "execution/error.hpp"
-#include "forecast/plan/parallel_section.hpp"
 #include "inputs/deck/words.hpp"
 
 namespace stowage::drivers {
@@ -15,7 +14,6 @@ namespace {
 
 using parallel::Axis;
 
-constexpr Axis kAll[] = {Axis::tensor, Axis::context, Axis::expert, Axis::pipeline, Axis::data};
 constexpr char kStages = 'v';
 constexpr int kMostExtent = 1 << 20;  // products of five fit a double exactly
 
@@ -29,13 +27,13 @@ char letter(Axis axis) { return parallel::name(axis).front(); }
 }
 
 /// What a letter of a layout is the size of; null: nothing.
-int* extent_of(CurveLayout& layout, char wanted) {
+int* extent_of(Layout& layout, char wanted) {
   if (wanted == kStages) return &layout.virtual_stages;
-  const auto axis = std::ranges::find_if(kAll, [&](Axis one) { return letter(one) == wanted; });
-  return axis == std::end(kAll) ? nullptr : &layout.shape.extent[*axis];
+  const auto axis = std::ranges::find(parallel::kAllAxes, wanted, letter);
+  return axis == parallel::kAllAxes.end() ? nullptr : &layout.shape.extent[*axis];
 }
 
-void read_extent(CurveLayout& layout, const std::string& text, const std::string& word) {
+void read_extent(Layout& layout, const std::string& text, const std::string& word) {
   int extent = 0;
   const char* end = word.data() + word.size();
   int* wanted = extent_of(layout, word.front());
@@ -45,8 +43,8 @@ void read_extent(CurveLayout& layout, const std::string& text, const std::string
   *wanted = extent;
 }
 
-CurveLayout parse(const std::string& text) {
-  CurveLayout layout;
+Layout parse(const std::string& text) {
+  Layout layout;
   std::string blanks = text;
   std::ranges::replace(blanks, ':', ' ');
   std::istringstream stream(blanks);
@@ -66,43 +64,18 @@ CurveLayout parse(const std::string& text) {
 }
 
 /// Its ranks, as far as they can be counted: an int overflows.
-double count(const CurveLayout& layout) {
+double count(const Layout& layout) {
   double ranks = 1;
-  for (const Axis axis : kAll) ranks *= layout.shape[axis];
+  for (const Axis axis : parallel::kAllAxes) ranks *= layout.shape[axis];
   return ranks;
 }
 
 }  // namespace
 
-std::string CurveLayout::name() const {
-  std::string text;
-  const auto add = [&](char kind, int extent) {
-    if (extent > 1) text += fmt::format("{}{}{}", text.empty() ? "" : "_", kind, extent);
-  };
-  for (const Axis axis : kAll) {
-    add(letter(axis), shape[axis]);
-    if (axis == Axis::pipeline) add(kStages, virtual_stages);
-  }
-  return (text.empty() ? "d1" : text) + (zero ? "_zero" : "");
-}
-
-std::vector<std::string> CurveLayout::overrides() const {
-  using forecast::ParallelConfig;
-  std::vector<std::string> all{inputs::override_of(&ParallelConfig::zero, zero ? "1" : "0")};
-  for (const Axis axis : kAll)
-    all.push_back(fmt::format("parallel.{}={}", parallel::name(axis), shape[axis]));
-  if (virtual_stages > 1) {
-    all.push_back(
-        inputs::override_of(&ParallelConfig::virtual_stages, std::to_string(virtual_stages)));
-    all.push_back(inputs::override_of(&ParallelConfig::schedule, "interleaved"));
-  }
-  return all;
-}
-
-std::vector<CurveLayout> parse_layouts(std::string_view list, int most) {
-  std::vector<CurveLayout> layouts;
+std::vector<Layout> parse_layouts(std::string_view list, int most) {
+  std::vector<Layout> layouts;
   for (const std::string& text : inputs::words(list)) {
-    const CurveLayout layout = parse(text);
+    const Layout layout = parse(text);
     if (count(layout) > most)
       execution::throw_usage("--layouts: '{}' needs {:.0f} ranks, the job has {}", text,
                              count(layout), most);
@@ -112,7 +85,7 @@ std::vector<CurveLayout> parse_layouts(std::string_view list, int most) {
   }
   if (layouts.empty())
     execution::throw_usage("--layouts: names no layout, such as \"d=1, d=2, t=2, d=2 zero\"");
-  std::ranges::stable_sort(layouts, {}, &CurveLayout::ranks);
+  std::ranges::stable_sort(layouts, {}, &Layout::ranks);
   return layouts;
 }
 

@@ -136,7 +136,7 @@ class Measurement {
     fields.push_back({"scale", point_.scale});
     fields.push_back({"layout", point_.layout.name()});
     fields.push_back({"mode", point_.mode});
-    for (const Axis axis : {Axis::tensor, Axis::context, Axis::expert, Axis::pipeline, Axis::data})
+    for (const Axis axis : parallel::kAllAxes)
       fields.push_back(
           {std::string(parallel::name(axis)), std::int64_t{point_.layout.shape[axis]}});
     fields.push_back({"zero", std::int64_t{point_.layout.zero ? 1 : 0}});

@@ -15,7 +15,7 @@ namespace stowage::drivers {
 namespace {
 
 /// The batch of a point: on the fewest ranks that of the deck, with weak scaling as much a rank.
-std::int64_t batch(const inputs::Deck& deck, const std::string& scale, const CurveLayout& layout,
+std::int64_t batch(const inputs::Deck& deck, const std::string& scale, const Layout& layout,
                    int fewest) {
   const auto given = inputs::read(deck, &inputs::TrainConfig::global_batch_size);
   if (scale == "strong") return given;
@@ -55,12 +55,12 @@ void require_possible(const ScalingPoint& point) {
 }  // namespace
 
 inputs::Deck without_layout(const inputs::Deck& deck) {
-  const std::vector<std::string> overrides = CurveLayout{}.overrides();
+  const std::vector<std::string> overrides = Layout{}.overrides();
   return inputs::Deck::parse(deck.text(), "the deck", overrides);
 }
 
-ScalingPoint scaling_point(const inputs::Deck& deck, const std::string& scale,
-                           const CurveLayout& layout, const std::string& mode, std::int64_t batch) {
+ScalingPoint scaling_point(const inputs::Deck& deck, const std::string& scale, const Layout& layout,
+                           const std::string& mode, std::int64_t batch) {
   return {scale, layout, mode, deck_of(deck, layout.overrides(), mode, batch)};
 }
 
@@ -68,7 +68,7 @@ std::vector<ScalingPoint> scaling_points(const inputs::Deck& deck, const Scaling
   const int fewest = options.layouts.front().ranks();
   std::vector<ScalingPoint> points;
   for (const std::string& scale : options.scales)
-    for (const CurveLayout& layout : options.layouts)
+    for (const Layout& layout : options.layouts)
       for (const std::string& mode : options.modes) {
         ScalingPoint point =
             scaling_point(deck, scale, layout, mode, batch(deck, scale, layout, fewest));

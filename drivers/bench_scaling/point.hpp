@@ -11,7 +11,7 @@ namespace stowage::drivers {
 
 /// What stowage_bench_scaling is asked for besides the deck.
 struct ScalingOptions {
-  std::vector<CurveLayout> layouts;
+  std::vector<Layout> layouts;
   std::vector<std::string> scales;  ///< some of "strong", "weak"
   std::vector<std::string> modes;   ///< some of "off", "scopes", "step"
   std::int64_t samples = 20;        ///< timed steps of a point
@@ -21,7 +21,7 @@ struct ScalingOptions {
 /// One point of a curve: a batch on a layout, in one graph mode.
 struct ScalingPoint {
   std::string scale;  ///< "strong": the deck's batch; "weak": it grows with the ranks
-  CurveLayout layout;
+  Layout layout;
   std::string mode;
   inputs::Deck deck;  ///< what the layout's ranks run
 
@@ -33,8 +33,8 @@ struct ScalingPoint {
 inputs::Deck without_layout(const inputs::Deck& deck);
 
 /// One of them. @param batch of all its ranks
-ScalingPoint scaling_point(const inputs::Deck& deck, const std::string& scale,
-                           const CurveLayout& layout, const std::string& mode, std::int64_t batch);
+ScalingPoint scaling_point(const inputs::Deck& deck, const std::string& scale, const Layout& layout,
+                           const std::string& mode, std::int64_t batch);
 
 /// All points, those with the fewest ranks first: what the others of their scale and mode stand
 /// beside. @throws Error (exit 2) where a layout or mode does not fit the deck

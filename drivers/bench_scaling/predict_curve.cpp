@@ -39,8 +39,8 @@ T field(const Samples& point, std::string_view name) {
 }
 
 ScalingPoint point_of(const inputs::Deck& deck, const Samples& point) {
-  CurveLayout layout;
-  for (const Axis axis : {Axis::tensor, Axis::context, Axis::expert, Axis::pipeline, Axis::data})
+  Layout layout;
+  for (const Axis axis : parallel::kAllAxes)
     layout.shape.extent[axis] = static_cast<int>(field<std::int64_t>(point, parallel::name(axis)));
   layout.zero = field<std::int64_t>(point, "zero") == 1;
   if (const auto* stages = find_field<std::int64_t>(point, "virtual_stages"))

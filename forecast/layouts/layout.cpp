@@ -1,5 +1,7 @@
 #include "forecast/layouts/layout.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -34,13 +36,6 @@ parallel::GridShape without(parallel::GridShape shape, std::initializer_list<Axi
   return shape;
 }
 
-int size_of(const parallel::GridShape& shape, parallel::Group group) {
-  int size = 1;
-  for (const Axis axis : {Axis::tensor, Axis::context, Axis::expert, Axis::pipeline, Axis::data})
-    if (axes(group).has(axis)) size *= shape[axis];
-  return size;
-}
-
 /// Of one microbatch on the slowest rank.
 PassTimes slowest(layers::PipelineShape shape, const std::vector<PassTimes>& stages) {
   PassTimes most;
@@ -73,14 +68,34 @@ std::vector<PassTimes> layers_of(const std::string& pattern, const std::string& 
 
 }  // namespace
 
-bool shares_states(const CandidateLayout& layout) {
-  return size_of(layout.shape, parallel::Group::dense_gradients) > 1;
+std::string Layout::name() const {
+  std::string text;
+  const auto add = [&](char kind, int extent) {
+    if (extent > 1) text += fmt::format("{}{}{}", text.empty() ? "" : "_", kind, extent);
+  };
+  for (const Axis axis : parallel::kAllAxes) {
+    add(parallel::name(axis).front(), shape[axis]);
+    if (axis == Axis::pipeline) add('v', virtual_stages);
+  }
+  return (text.empty() ? "d1" : text) + (zero ? "_zero" : "");
+}
+
+std::vector<std::string> Layout::overrides() const {
+  std::vector<std::string> all{inputs::override_of(&ParallelConfig::zero, zero ? "1" : "0")};
+  for (const Axis axis : parallel::kAllAxes)
+    all.push_back(fmt::format("parallel.{}={}", parallel::name(axis), shape[axis]));
+  if (virtual_stages > 1) {
+    all.push_back(
+        inputs::override_of(&ParallelConfig::virtual_stages, std::to_string(virtual_stages)));
+    all.push_back(inputs::override_of(&ParallelConfig::schedule, "interleaved"));
+  }
+  return all;
 }
 
 TrainerOptions layout_options(const inputs::Deck& deck, const PlannedData& data,
-                              const CandidateLayout& layout, int rank) {
+                              const Layout& layout, int rank) {
   TrainerOptions options = rank_options(deck, data, layout.shape, rank, layout.microbatches);
-  options.sharing.zero = shares_states(layout);
+  options.sharing.zero = layout.zero;
   options.sharing.schedule = layout.virtual_stages > 1 ? layers::PipelineSchedule::interleaved
                                                        : layers::PipelineSchedule::automatic;
   options.model.virtual_stages = layout.virtual_stages;
@@ -89,7 +104,7 @@ TrainerOptions layout_options(const inputs::Deck& deck, const PlannedData& data,
   return options;
 }
 
-const LayoutEstimator::Cut& LayoutEstimator::cut(const CandidateLayout& layout) {
+const LayoutEstimator::Cut& LayoutEstimator::cut(const Layout& layout) {
   const parallel::GridShape& shape = layout.shape;
   const auto [found, added] =
       cuts_.try_emplace({shape[Axis::tensor], shape[Axis::context], shape[Axis::expert]});
@@ -115,7 +130,7 @@ const LayoutEstimator::Cut& LayoutEstimator::cut(const CandidateLayout& layout) 
 }
 
 /// By part of the model, whose parameters are the same in any stage.
-const LayoutEstimator::PartElements& LayoutEstimator::part_elements(const CandidateLayout& layout) {
+const LayoutEstimator::PartElements& LayoutEstimator::part_elements(const Layout& layout) {
   const parallel::GridShape shape = without(layout.shape, {Axis::pipeline, Axis::data});
   const auto [found, added] =
       parts_.try_emplace({shape[Axis::tensor], shape[Axis::context], shape[Axis::expert]});
@@ -139,7 +154,7 @@ const LayoutEstimator::PartElements& LayoutEstimator::part_elements(const Candid
   return parts;
 }
 
-const LayoutEstimator::Elements& LayoutEstimator::elements(const CandidateLayout& layout,
+const LayoutEstimator::Elements& LayoutEstimator::elements(const Layout& layout,
                                                            const std::string& pattern) {
   const parallel::GridShape shape = without(layout.shape, {Axis::data});
   const auto [found, added] =
@@ -174,9 +189,8 @@ const LayoutEstimator::Elements& LayoutEstimator::elements(const CandidateLayout
 /// Gradients are summed beside the last backward and weights gathered beside the first forward,
 /// while nothing else is exchanged; of each the bucket at the end is beside nothing.
 /// @param times, exchange of a microbatch
-void LayoutEstimator::add_state(Estimate& estimate, const CandidateLayout& layout,
-                                const Elements& elements, const PassTimes& times,
-                                const PassTimes& exchange) const {
+void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const Elements& elements,
+                                const PassTimes& times, const PassTimes& exchange) const {
   const offload::Rates rates = machine_rates(machine_facts(deck_), layout.shape);
   const bool bf16_wire = read(deck_, &ParallelConfig::bf16_gradients);
   const double wire = bf16_wire ? 2 : kGradientBytes;
@@ -188,7 +202,7 @@ void LayoutEstimator::add_state(Estimate& estimate, const CandidateLayout& layou
   double sums_s = 0, gathers_s = 0, tail_s = 0;
   for (const auto& [group, count] : elements) {
     const parallel::Group which = parallel::gradient_group(group);
-    const int ranks = size_of(layout.shape, which);
+    const int ranks = parallel::group_size(layout.shape, which);
     const std::string name(parallel::name(which));
     const double share = static_cast<double>(ranks - 1) / ranks;
     const double messages = std::ceil(count / bucket);
@@ -215,7 +229,7 @@ void LayoutEstimator::add_state(Estimate& estimate, const CandidateLayout& layou
       tail_s + std::max(0.0, sums_s - backward_s) + std::max(0.0, gathers_s - forward_s);
 }
 
-Estimate LayoutEstimator::estimate(const CandidateLayout& layout) {
+Estimate LayoutEstimator::estimate(const Layout& layout) {
   Estimate estimate;
   const Cut& cut = this->cut(layout);
   estimate.refused = cut.refused;

@@ -13,16 +13,22 @@
 
 namespace stowage::forecast {
 
-/// One way to share a step among ranks, of those that a search compares. ZeRO-1 wherever ranks have
-/// the same parameters.
-struct CandidateLayout {
+/// One way to share a step among ranks.
+struct Layout {
   parallel::GridShape shape;
-  int microbatches = 1;    ///< of a step on one rank
   int virtual_stages = 1;  ///< of each rank of a pipeline; interleaved if there are several
+  bool zero = false;       ///< masters and optimizer states are cut (ZeRO-1)
+  int microbatches = 1;    ///< of a step on one rank
 
+  int ranks() const { return shape.ranks(); }
   layers::PipelineShape pipeline() const {
     return {shape[parallel::Axis::pipeline], virtual_stages};
   }
+  /// "d2", "p2_v3_d4_zero": what is above 1 in the grid's order, "d1" if there is none.
+  std::string name() const;
+  /// What a deck says of it: "parallel.tensor=2", …; of one stage a rank nothing of stages.
+  std::vector<std::string> overrides() const;
+  friend bool operator==(const Layout&, const Layout&) = default;
 };
 
 /// What a layout is expected to take, part by part, without a plan: seconds of the slowest rank.
@@ -47,7 +53,7 @@ class LayoutEstimator {
   LayoutEstimator(const inputs::Deck& deck, const PlannedData& data, bool each_kind)
       : deck_(deck), data_(data), each_kind_(each_kind) {}
 
-  Estimate estimate(const CandidateLayout& layout);
+  Estimate estimate(const Layout& layout);
 
  private:
   /// A model that is cut inside of layers, as one stage.
@@ -63,10 +69,10 @@ class LayoutEstimator {
     bool tied = false;  ///< the head's stage has the embedding, too
   };
 
-  const Cut& cut(const CandidateLayout& layout);
-  const PartElements& part_elements(const CandidateLayout& layout);
-  const Elements& elements(const CandidateLayout& layout, const std::string& pattern);
-  void add_state(Estimate& estimate, const CandidateLayout& layout, const Elements& elements,
+  const Cut& cut(const Layout& layout);
+  const PartElements& part_elements(const Layout& layout);
+  const Elements& elements(const Layout& layout, const std::string& pattern);
+  void add_state(Estimate& estimate, const Layout& layout, const Elements& elements,
                  const layers::PassTimes& times, const layers::PassTimes& exchange) const;
 
   const inputs::Deck& deck_;
@@ -77,12 +83,9 @@ class LayoutEstimator {
   std::map<std::array<int, 5>, Elements> elements_;   ///< and pipeline and virtual stages
 };
 
-/// Whether masters and states are cut: if there are ranks that have the same parameters.
-bool shares_states(const CandidateLayout& layout);
-
 /// The options of a rank of a layout; of one stage a rank with the quicker schedule.
 /// @param rank of the pipeline
 TrainerOptions layout_options(const inputs::Deck& deck, const PlannedData& data,
-                              const CandidateLayout& layout, int rank);
+                              const Layout& layout, int rank);
 
 }  // namespace stowage::forecast

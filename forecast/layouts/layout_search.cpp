@@ -55,7 +55,7 @@ std::array<AxisKey, 5> axis_keys() {
 }
 
 /// The layout whose plans stand for those of this one.
-CandidateLayout planned_layout(CandidateLayout layout, LayoutSearch::Effort effort) {
+Layout planned_layout(Layout layout, LayoutSearch::Effort effort) {
   if (effort == LayoutSearch::Effort::full) return layout;
   const int stages = layout.shape[Axis::pipeline];
   layout.microbatches =
@@ -94,7 +94,7 @@ std::ptrdiff_t LayoutSearch::planned() const {
 }
 
 /// Says on stderr what a search is at, once it has lasted some seconds.
-void LayoutSearch::tell_progress(int number, const CandidateLayout& layout) const {
+void LayoutSearch::tell_progress(int number, const Layout& layout) const {
   constexpr std::chrono::seconds kPatience{2};
   if (std::chrono::steady_clock::now() - begin_ < kPatience) return;
   execution::print_remark(fmt::format("# planning {} of at most {}: {}, {} microbatches", number,
@@ -118,7 +118,8 @@ void LayoutSearch::enumerate() {
         for (const int pipeline : divisors(rest)) {
           if (pipeline > layers || (pipeline > 1 && overlap)) continue;
           const auto data = static_cast<int>(rest / pipeline);
-          if (!as_asked({{tensor, context, expert, pipeline, data}})) continue;
+          const parallel::GridShape shape{{{tensor, context, expert, pipeline, data}}};
+          if (!as_asked(shape)) continue;
           const std::int64_t share = std::int64_t{expert} * data * train.micro_batch_size;
           const std::int64_t batch = train.global_batch_size;
           least_batch_ = std::min(least_batch_, share);
@@ -128,7 +129,10 @@ void LayoutSearch::enumerate() {
             const bool possible = pipeline > 1 && std::int64_t{pipeline} * stages <= layers &&
                                   microbatches % pipeline == 0;
             if (stages > 1 && (!possible || cuts > 0)) continue;
-            consider({{{{tensor, context, expert, pipeline, data}}}, microbatches, stages});
+            consider({.shape = shape,
+                      .virtual_stages = stages,
+                      .zero = group_size(shape, parallel::Group::dense_gradients) > 1,
+                      .microbatches = microbatches});
           }
         }
       }
@@ -152,7 +156,7 @@ void LayoutSearch::plan_some(std::size_t wanted) {
   }
 }
 
-void LayoutSearch::consider(const CandidateLayout& layout) {
+void LayoutSearch::consider(const Layout& layout) {
   Candidate candidate{layout, estimator_.estimate(layout)};
   if (candidate.estimate.refused.empty())
     candidates_.push_back(std::move(candidate));
@@ -196,14 +200,14 @@ void LayoutSearch::make_plans(Candidate& candidate, Saved saved) {
   candidate.saved = saved;
   candidate.refused.clear();
   candidate.step_s = candidate.device_bytes = candidate.host_bytes = 0;
-  const CandidateLayout planned = planned_layout(candidate.layout, effort_);
+  const Layout planned = planned_layout(candidate.layout, effort_);
   for (int rank = 0; rank < ranks; rank += std::max(1, ranks - 1))
     add_plan(candidate, planned, rank);
   if (planned.microbatches < candidate.layout.microbatches)
     candidate.step_s *= candidate.estimate.step_s() / estimator_.estimate(planned).step_s();
 }
 
-void LayoutSearch::add_plan(Candidate& candidate, const CandidateLayout& layout, int rank) const {
+void LayoutSearch::add_plan(Candidate& candidate, const Layout& layout, int rank) const {
   if (!candidate.refused.empty()) return;
   TrainerOptions options = layout_options(deck_, data_, layout, rank);
   const double rest = memory_ - candidate.estimate.persistent_bytes;

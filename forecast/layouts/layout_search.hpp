@@ -22,7 +22,7 @@ enum class Saved : unsigned char { as_asked, again, automatic };
 
 /// A layout with its plan, if there is one.
 struct Candidate {
-  CandidateLayout layout;
+  Layout layout;
   Estimate estimate;
   bool planned = false;
   double step_s = 0;
@@ -64,7 +64,7 @@ class LayoutSearch {
 
  private:
   void enumerate();
-  void consider(const CandidateLayout& layout);
+  void consider(const Layout& layout);
   bool as_asked(const parallel::GridShape& shape) const;
   bool is_asked(std::string_view key) const { return deck_.where(key) == "command line"; }
   bool enough(std::size_t wanted, const Candidate& next) const;
@@ -73,8 +73,8 @@ class LayoutSearch {
   void improve(std::size_t wanted);
   void make_plans(Candidate& candidate);
   void make_plans(Candidate& candidate, Saved saved);
-  void add_plan(Candidate& candidate, const CandidateLayout& layout, int rank) const;
-  void tell_progress(int number, const CandidateLayout& layout) const;
+  void add_plan(Candidate& candidate, const Layout& layout, int rank) const;
+  void tell_progress(int number, const Layout& layout) const;
   [[noreturn]] void no_layout() const;
 
   const inputs::Deck& deck_;

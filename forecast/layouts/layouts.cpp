@@ -42,9 +42,9 @@ std::string_view saved_text(Saved saved) {
 }
 
 /// The axes above 1: "tensor x expert", or "one rank".
-std::string family(const CandidateLayout& layout) {
+std::string family(const Layout& layout) {
   std::string text;
-  for (const Axis axis : {Axis::tensor, Axis::context, Axis::expert, Axis::pipeline, Axis::data})
+  for (const Axis axis : parallel::kAllAxes)
     if (layout.shape[axis] > 1)
       text += fmt::format("{}{}", text.empty() ? "" : " x ", parallel::name(axis));
   return text.empty() ? "one rank" : text;
@@ -132,7 +132,7 @@ class LayoutReport {
 
   Json layout_json(const Candidate& c) const {
     Json json = {{"layout", c.layout.shape.describe()}};
-    for (const Axis axis : {Axis::tensor, Axis::context, Axis::expert, Axis::pipeline, Axis::data})
+    for (const Axis axis : parallel::kAllAxes)
       json[std::string(parallel::name(axis))] = c.layout.shape[axis];
     json["microbatches"] = c.layout.microbatches;
     json["virtual_stages"] = c.layout.virtual_stages;
@@ -164,7 +164,7 @@ class LayoutReport {
     if (c.layout.virtual_stages != grid.virtual_stages)
       add(inputs::key(&ParallelConfig::virtual_stages), c.layout.virtual_stages);
     if (!c.schedule.empty()) add(inputs::key(&ParallelConfig::schedule), c.schedule);
-    if (const int zero = shares_states(c.layout) ? 1 : 0; zero != grid.zero)
+    if (const int zero = c.layout.zero ? 1 : 0; zero != grid.zero)
       add(inputs::key(&ParallelConfig::zero), zero);
     if (c.saved == Saved::again) {
       add(inputs::key(&offload::OffloadConfig::kind), "none");

@@ -7,9 +7,6 @@
 namespace stowage::parallel {
 namespace {
 
-constexpr std::array<Axis, kAxes> kAllAxes = {Axis::tensor, Axis::context, Axis::expert,
-                                              Axis::pipeline, Axis::data};
-
 struct GroupInfo {
   std::string_view name;
   AxisSet axes;
@@ -118,6 +115,13 @@ std::optional<Group> group_named(std::string_view name) {
 }
 
 AxisSet axes(Group group) { return info(group).axes; }
+
+int group_size(const GridShape& shape, Group group) {
+  int size = 1;
+  for (const Axis axis : kAllAxes)
+    if (axes(group).has(axis)) size *= shape[axis];
+  return size;
+}
 
 Group gradient_group(std::string_view bucket_group) {
   if (bucket_group == "dense") return Group::dense_gradients;

@@ -16,6 +16,9 @@ namespace stowage::parallel {
 /// tensor coordinate, whose messages are the largest and the most frequent.
 enum class Axis : unsigned char { tensor, context, expert, pipeline, data };
 inline constexpr std::size_t kAxes = 5;
+/// Neighbours along the first differ least in rank.
+inline constexpr std::array<Axis, kAxes> kAllAxes = {Axis::tensor, Axis::context, Axis::expert,
+                                                     Axis::pipeline, Axis::data};
 
 /// "tensor", "context", "expert", "pipeline" or "data".
 std::string_view name(Axis axis);
@@ -38,6 +41,7 @@ struct GridShape {
   int ranks() const;
   /// "tensor 2 x data 4": the axes above 1, or "1 rank".
   std::string describe() const;
+  friend bool operator==(const GridShape&, const GridShape&) = default;
 };
 
 /// The shape of `ranks` ranks with these extents, data taking what is left.
@@ -90,6 +94,8 @@ inline constexpr std::size_t kGroups = 11;
 std::string_view name(Group group);
 std::optional<Group> group_named(std::string_view name);
 AxisSet axes(Group group);
+/// Ranks of each such group of a grid.
+int group_size(const GridShape& shape, Group group);
 
 /// The group over which a persistent bucket's gradients are summed.
 /// @param bucket_group execution::Bucket::group, "dense", "expert" or "replicated"

@@ -35,7 +35,7 @@ results::Fields grid_fields(const inputs::Deck& deck, int ranks) {
   using parallel::Axis;
   const parallel::GridShape shape = forecast::grid_shape(deck, ranks);
   results::Fields fields{{"shape", shape.describe()}};
-  for (const Axis axis : {Axis::tensor, Axis::context, Axis::expert, Axis::pipeline, Axis::data})
+  for (const Axis axis : parallel::kAllAxes)
     fields.push_back({std::string(parallel::name(axis)), std::int64_t{shape[axis]}});
   fields.push_back({"zero", inputs::read(deck, &forecast::ParallelConfig::zero)});
   return fields;
