@@ -420,7 +420,8 @@ def a_stopped_run_is_judged_by_what_it_did(r):
 def resume_refuses_what_does_not_fit(r):
     r.run("run.steps=3", "optim.decay_steps=6", "checkpoint.directory=ckpt", "run.output=a.h5")
     again = ["checkpoint.directory=ckpt", "optim.decay_steps=6"]
-    for change in ("run.seed=9", "train.seq_length=20", "optim.adam_beta2=0.5"):
+    for change in ("run.seed=9", "train.seq_length=20", "optim.adam_beta2=0.5",
+                   'optim.lr_factors=["embedding.weight 0"]'):
         r.refuse(*again, change, says=[change.split("=")[0], "checkpoint.allow_changes"])
     r.refuse(*again, "run.steps=3", says=["run.steps = 3", "3 steps already"])
     said = r.run(*again, "optim.adam_beta2=0.5", "checkpoint.allow_changes=true",
@@ -484,6 +485,11 @@ def audit_and_delays_together(r):
 def bad_input_is_refused(r):
     r.refuse("optim.weight_dcay=1", says=["optim.weight_dcay", "optim.weight_decay"])
     r.refuse("optim.lr=fast", says=["optim.lr", "fast"])
+    r.refuse('optim.lr_factors=["layers.* half"]',
+             says=["optim.lr_factors", "layers.* half", ">= 0"])
+    r.refuse('optim.decay_factors=["layers.9.* 1"]',
+             says=["optim.decay_factors", "layers.9.* 1", "embedding.weight"])
+    r.refuse('optim.lr_factors=["* 0"]', says=["optim.lr_factors", "no parameter to train"])
     r.refuse("data.held_out_fraction=2", says=["data.held_out_fraction", "2"])
     r.refuse("model.pattern=M*Q", says=["model.pattern", "Q"])
     r.refuse("model.num_query_groups=3", says=["num_query_groups", "3"])

@@ -27,13 +27,13 @@ class Part {
 /// Operands of Adamw that are parts of tensors.
 struct AdamwParts {
   void add(const Adamw::Tensors<View>& whole, std::int64_t first, std::int64_t elements,
-           bool decay) {
+           double decay, double lr = 1) {
     const auto part = [&](const View& view) {
       return view ? parts.emplace_back(view, first, elements).view() : View{};
     };
     tensors.push_back({part(whole.parameter.view), part(whole.master.view),
                        part(whole.gradient.view), part(whole.m.view), part(whole.v.view)});
-    pieces.push_back({elements, decay});
+    pieces.push_back({elements, decay, lr});
   }
 
   std::vector<Adamw::Piece> pieces;

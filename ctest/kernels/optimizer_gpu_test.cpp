@@ -186,7 +186,7 @@ TEST(optimizer_gpu, norm_of_many_slots_has_the_bits_of_the_reference) {
   }
 }
 
-// Parameters of `counts` elements with their states; every third one without decay.
+// Parameters with their states; every third one without decay, every fourth with half the rate.
 struct Optimizer {
   Optimizer(Dtype storage, bool with_master, std::int32_t ok, double clip_norm)
       : schedule(execution::accumulation(storage), {2}, Values{0.01, 0.1}),
@@ -209,7 +209,8 @@ struct Optimizer {
   void enqueue(Queue& q, At& at) const {
     AdamwParts all;
     for (std::size_t i = 0; i < tensors.size(); ++i)
-      all.add(views(i, at), 0, static_cast<std::int64_t>(tensors[i].m.size()), i % 3 != 2);
+      all.add(views(i, at), 0, static_cast<std::int64_t>(tensors[i].m.size()), i % 3 == 2 ? 0 : 1,
+              i % 4 == 3 ? 0.5 : 1);
     enqueue(q, at, all);
     test::enqueue(q, Advance{}, {.step = step, .step_ok = step_ok}, at);
   }

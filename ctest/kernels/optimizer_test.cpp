@@ -162,10 +162,10 @@ TEST(optimizer, norm_partials_refuse_what_is_no_piece) {
 
 struct State {
   Values parameter, master, gradient, m, v;
-  bool decay = false;
+  double decay = 0, lr = 1;  ///< factors
 };
 
-State random_state(Random& random, std::int64_t count, Dtype storage, bool decay) {
+State random_state(Random& random, std::int64_t count, Dtype storage, double decay, double lr = 1) {
   const Dtype sums = execution::accumulation(storage);
   State state;
   state.master = rounded(random.normal(count), sums);
@@ -174,6 +174,7 @@ State random_state(Random& random, std::int64_t count, Dtype storage, bool decay
   state.m = rounded(random.normal(count, 0.1), sums);
   state.v = rounded(random.uniform(count, 0, 0.1), sums);
   state.decay = decay;
+  state.lr = lr;
   return state;
 }
 
@@ -191,8 +192,8 @@ State plain_step(State state, std::int64_t good_steps, double clip, const Values
     state.v[i] = 0.95 * state.v[i] + 0.05 * g * g;
     const double m = state.m[i] / (1 - std::pow(0.9, s)), v = state.v[i] / (1 - std::pow(0.95, s));
     const double old = state.master[i];
-    state.master[i] -= schedule[0] * m / (std::sqrt(v) + 1e-8);
-    if (state.decay) state.master[i] -= schedule[0] * schedule[1] * old;
+    const double direction = m / (std::sqrt(v) + 1e-8) + state.decay * schedule[1] * old;
+    state.master[i] -= state.lr * schedule[0] * direction;
   }
   state.parameter = state.master;
   return state;
@@ -204,25 +205,26 @@ struct Tensors {
     const Dtype sums = execution::accumulation(storage);
     for (const State& s : states) {
       const auto n = static_cast<std::int64_t>(s.m.size());
-      arrays.push_back(
-          {Array(storage, {n}, s.parameter), with_master ? Array(sums, {n}, s.master) : Array(),
-           Array(sums, {n}, s.gradient), Array(sums, {n}, s.m), Array(sums, {n}, s.v), s.decay});
+      arrays.push_back({Array(storage, {n}, s.parameter),
+                        with_master ? Array(sums, {n}, s.master) : Array(),
+                        Array(sums, {n}, s.gradient), Array(sums, {n}, s.m), Array(sums, {n}, s.v),
+                        s.decay, s.lr});
     }
     for (const OneState& a : arrays)
       whole.add({a.parameter.view(), a.master.view(), a.gradient.view(), a.m.view(), a.v.view()}, 0,
-                static_cast<std::int64_t>(a.m.size()), a.decay);
+                static_cast<std::int64_t>(a.m.size()), a.decay, a.lr);
   }
   std::vector<State> states() const {
     std::vector<State> results;
     for (const OneState& a : arrays)
       results.push_back({a.parameter.values(), (a.master.view() ? a.master : a.parameter).values(),
-                         a.gradient.values(), a.m.values(), a.v.values(), a.decay});
+                         a.gradient.values(), a.m.values(), a.v.values(), a.decay, a.lr});
     return results;
   }
 
   struct OneState {
     Array parameter, master, gradient, m, v;
-    bool decay;
+    double decay, lr;
   };
   std::vector<OneState> arrays;
   AdamwParts whole;
@@ -258,8 +260,9 @@ TEST(optimizer, adamw_is_the_formula) {
     for (const bool with_master : {true, false})
       for (const double clip : {0.0, 1.0, 10.0}) {
         std::vector<State> states;
-        for (const std::int64_t count : {1, 9000, 33})
-          states.push_back(random_state(random, count, storage, count != 33));
+        for (const auto& [count, decay, lr] :
+             {std::tuple{1, 1.0, 1.0}, {9000, 1.0, 1.0}, {33, 0.0, 1.0}, {8200, 0.5, 0.25}})
+          states.push_back(random_state(random, count, storage, decay, lr));
         if (!with_master)
           for (State& state : states) state.master = state.parameter;
         const std::int64_t good_steps = random.integer(0, 20);
@@ -284,7 +287,7 @@ TEST(optimizer, adamw_is_the_formula) {
 TEST(optimizer, adamw_decays_the_master) {
   Random random;
   for (const Dtype storage : kFloatingTypes) {
-    State state = random_state(random, 999, storage, true);
+    State state = random_state(random, 999, storage, 1);
     for (Values* none : {&state.gradient, &state.m, &state.v}) std::ranges::fill(*none, 0.0);
     const Tensors tensors(storage, {state}, true);
     run(storage, tensors.whole, 0, 0, 1, {1, 0.5});

@@ -92,6 +92,8 @@ forecast::TrainerOptions options_of(const std::string& pattern, Dtype dtype) {
   model.moe.z_coeff = 0.01;
   options.step.tokens = options.step.sequence = 24;
   options.evaluation_microbatches = 1;
+  options.optimizer.lr_factors = {"layers.0.* 0.5"};
+  options.optimizer.decay_factors = {"*norm.weight 0.25"};
   return options;
 }
 

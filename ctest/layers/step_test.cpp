@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 
+#include "layers/step/parameter_factors.hpp"
 #include "tiny_model.hpp"
 
 namespace stowage::ctest {
@@ -112,6 +114,72 @@ TEST(step, the_norm_is_that_of_all_gradients) {
   for (const layers::Parameter& p : run.trainer().plan().model().parameters())
     for (const double g : run.read(layers::gradient_name(p.name))) squares += g * g;
   EXPECT_NEAR(run.grad_norm(), std::sqrt(squares), 1e-12 * run.grad_norm());
+}
+
+// Frozen is what has a factor of 0; the norm, and so the clipping, is of all else.
+TEST(step, factors_are_of_the_parameters_that_they_name) {
+  forecast::TrainerOptions options = tiny_options("M-", Dtype::fp64);
+  options.optimizer.clip = 0;
+  const auto changes = [&](const forecast::TrainerOptions& given, double& norm) {
+    TinyRun run(given);
+    std::map<std::string, std::vector<double>> all;
+    for (const layers::Parameter& p : run.trainer().plan().model().parameters())
+      all[p.name] = run.read(p.name);
+    run.train(0, 1e-3);
+    norm = run.grad_norm();
+    double squares = 0;
+    for (auto& [name, values] : all) {
+      const auto after = run.read(name), gradient = run.read(layers::gradient_name(name));
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = after[i] - values[i];
+      if (layers::factor_of(name, given.optimizer.lr_factors, 1) > 0)
+        for (const double g : gradient) squares += g * g;
+    }
+    EXPECT_NEAR(norm, std::sqrt(squares), 1e-12 * norm);
+    return all;
+  };
+  double norm = 0, norm_of_some = 0;
+  const auto usual = changes(options, norm);
+  options.optimizer.lr_factors = {"layers.* 0.5", "layers.0.* 0", "*.norm.weight 2"};
+  auto given = changes(options, norm_of_some);
+  EXPECT_LT(norm_of_some, norm);
+  for (const auto& [name, values] : usual) {
+    const bool is_norm = name.ends_with(".norm.weight");
+    const double factor = is_norm                         ? 2
+                          : name.starts_with("layers.0.") ? 0
+                          : name.starts_with("layers.")   ? 0.5
+                                                          : 1;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      EXPECT_NEAR(given[name][i], factor * values[i], 1e-13) << name << " " << i;
+  }
+}
+
+TEST(step, decay_is_of_the_parameters_that_its_factors_name) {
+  forecast::TrainerOptions options = tiny_options("-", Dtype::fp64);
+  TinyRun usual(options);
+  options.optimizer.decay_factors = {"*.norm.weight 0.5", "output.weight 0"};
+  TinyRun run(options);
+  const auto old_norm = run.read("layers.0.norm.weight"), old_head = run.read("output.weight");
+  usual.train(0, 1e-3);
+  run.train(0, 1e-3);
+  const auto norm = run.read("layers.0.norm.weight"),
+             usual_norm = usual.read("layers.0.norm.weight");
+  const auto head = run.read("output.weight"), usual_head = usual.read("output.weight");
+  const double decay = 1e-3 * options.optimizer.weight_decay;
+  for (std::size_t i = 0; i < norm.size(); ++i)
+    EXPECT_NEAR(norm[i], usual_norm[i] - 0.5 * decay * old_norm[i], 1e-15);
+  for (std::size_t i = 0; i < head.size(); ++i)
+    EXPECT_NEAR(head[i], usual_head[i] + decay * old_head[i], 1e-15);
+}
+
+TEST(step, a_factor_is_a_pattern_and_a_number) {
+  for (const char* line : {"", "layers.*", "layers.* x", "layers.* -1", "layers.* 1 2", "1",
+                           "layers.* inf", "layers.* nan"})
+    EXPECT_FALSE(layers::read_parameter_factor(line)) << line;
+  const auto given = layers::read_parameter_factor(" layers.[13].*\t1e-2 ");
+  ASSERT_TRUE(given);
+  EXPECT_EQ(given->factor, 1e-2);
+  EXPECT_TRUE(given->matches("layers.3.norm.weight"));
+  EXPECT_FALSE(given->matches("layers.13.norm.weight"));
 }
 
 }  // namespace

@@ -33,11 +33,8 @@ std::string count_text(double count) {
 }  // namespace
 
 ModelSize model_size(const inputs::Deck& deck) {
-  layers::ModelConfig config = model_config(deck);
-  std::erase(config.pattern, '|');
-  config.virtual_stages = 1;
-  const layers::Model model(config, {inputs::read(deck, &inputs::TrainConfig::dtype)}, 1,
-                            parallel::planned_ranks(parallel::GridShape{}, 0));
+  const layers::Model model = whole_model(deck);
+  const layers::ModelConfig& config = model.config();
   ModelSize size;
   for (const layers::Parameter& parameter : model.parameters()) {
     const auto elements = static_cast<double>(parameter.elements());

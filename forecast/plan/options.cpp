@@ -12,6 +12,7 @@
 #include "inputs/data/data_section.hpp"
 #include "inputs/data/run_section.hpp"
 #include "layers/recording/config_section.hpp"
+#include "layers/step/parameter_factors.hpp"
 #include "layers/step/step_section.hpp"
 #include "offload/offload_section.hpp"
 
@@ -32,6 +33,16 @@ layers::ModelConfig model_config(const Deck& deck) {
   return model;
 }
 
+layers::Model whole_model(const Deck& deck) {
+  layers::ModelConfig config = model_config(deck);
+  std::erase(config.pattern, '|');
+  config.virtual_stages = 1;
+  return {config,
+          {read(deck, &TrainConfig::dtype)},
+          1,
+          parallel::planned_ranks(parallel::GridShape{}, 0)};
+}
+
 offload::GraphOptions graph_options(const Deck& deck) {
   const auto graphs = read<offload::GraphConfig>(deck);
   return {.mode = graphs.mode,
@@ -49,9 +60,30 @@ std::int64_t window_elements(std::int64_t bucket_elements) {
   return std::max<std::int64_t>(grains, 1) * execution::kBucketGrain;
 }
 
+/// @throws Error (exit 2) if a line of factors is of no parameter, or if no parameter is trained
+void check_factors(const Deck& deck, const layers::OptimizerConfig& config) {
+  if (config.lr_factors.empty() && config.decay_factors.empty()) return;
+  const std::vector<layers::Parameter> parameters = whole_model(deck).parameters();
+  for (const auto member :
+       {&layers::OptimizerConfig::lr_factors, &layers::OptimizerConfig::decay_factors})
+    for (const std::string& line : config.*member)
+      if (std::ranges::none_of(parameters, [&](const layers::Parameter& p) {
+            return layers::read_parameter_factor(line)->matches(p.name);
+          }))
+        execution::throw_usage(
+            "{}: '{}' is of no parameter of this model; its parameters are such as {} and {}",
+            cite(deck, member), line, parameters.front().name, parameters.back().name);
+  if (std::ranges::all_of(parameters, [&](const layers::Parameter& p) {
+        return layers::factor_of(p.name, config.lr_factors, 1) == 0;
+      }))
+    execution::throw_usage("{} leaves no parameter to train",
+                           cite(deck, &layers::OptimizerConfig::lr_factors));
+}
+
 layers::OptimizerConfig optimizer(const Deck& deck) {
   const auto validate = read<ValidateConfig>(deck);
   auto config = read<layers::OptimizerConfig>(deck);
+  check_factors(deck, config);
   config.spikes = read<kernels::SpikeRule>(deck);
   config.attempts = validate.bad_steps_again || config.spikes.factor > 0;
   config.own_loss = validate.bad_steps_again;

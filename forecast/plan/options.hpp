@@ -16,6 +16,8 @@ namespace stowage::forecast {
 
 /// [model], with what ranks exchange in it.
 layers::ModelConfig model_config(const inputs::Deck& deck);
+/// The model as one stage, on one rank.
+layers::Model whole_model(const inputs::Deck& deck);
 /// Which steps become graphs.
 offload::GraphOptions graph_options(const inputs::Deck& deck);
 

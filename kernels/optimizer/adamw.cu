@@ -72,13 +72,13 @@ __device__ __forceinline__ void make_step(const AdamwInputs& inputs, AdamwStep<f
 }
 
 /// One element: m and v in place, returns the new master.
-__device__ __forceinline__ float update(const AdamwStep<float>& step, float decay, float gradient,
-                                        float old, float& m, float& v) {
+__device__ __forceinline__ float update(const AdamwStep<float>& step, float gradient, float old,
+                                        float& m, float& v) {
   const float g = gradient * step.clip_factor;
   m = fmaf(step.beta1, m, (1.0F - step.beta1) * g);
   v = fmaf(step.beta2, v, (1.0F - step.beta2) * g * g);
   const float adaptive = m * step.correction1 / (sqrtf(v * step.correction2) + step.eps);
-  return fmaf(-step.lr, fmaf(decay, old, adaptive), old);
+  return fmaf(-step.lr, fmaf(step.weight_decay, old, adaptive), old);
 }
 
 __device__ __forceinline__ float4 load4(const float* at) {
@@ -99,8 +99,7 @@ __device__ __forceinline__ void store4(Bf16* at, const float4& value) {
 
 template <class S>
 __device__ __forceinline__ void update_pass(const AdamwPointers<S>& tensor,
-                                            const AdamwStep<float>& step, float decay,
-                                            std::int64_t first) {
+                                            const AdamwStep<float>& step, std::int64_t first) {
   const std::int64_t base = first + threadIdx.x * kVector;
   float4 gradient[kGroups], old[kGroups], m[kGroups], v[kGroups];
 #pragma unroll
@@ -114,10 +113,10 @@ __device__ __forceinline__ void update_pass(const AdamwPointers<S>& tensor,
 #pragma unroll
   for (int i = 0; i < kGroups; ++i) {
     const std::int64_t at = base + i * kThreads * kVector;
-    const float4 updated = {update(step, decay, gradient[i].x, old[i].x, m[i].x, v[i].x),
-                            update(step, decay, gradient[i].y, old[i].y, m[i].y, v[i].y),
-                            update(step, decay, gradient[i].z, old[i].z, m[i].z, v[i].z),
-                            update(step, decay, gradient[i].w, old[i].w, m[i].w, v[i].w)};
+    const float4 updated = {update(step, gradient[i].x, old[i].x, m[i].x, v[i].x),
+                            update(step, gradient[i].y, old[i].y, m[i].y, v[i].y),
+                            update(step, gradient[i].z, old[i].z, m[i].z, v[i].z),
+                            update(step, gradient[i].w, old[i].w, m[i].w, v[i].w)};
     store4(tensor.m + at, m[i]);
     store4(tensor.v + at, v[i]);
     if (tensor.master != nullptr) store4(tensor.master + at, updated);
@@ -127,12 +126,11 @@ __device__ __forceinline__ void update_pass(const AdamwPointers<S>& tensor,
 
 template <class S>
 __device__ __forceinline__ void update_element(const AdamwPointers<S>& tensor,
-                                               const AdamwStep<float>& step, float decay,
-                                               std::int64_t i) {
+                                               const AdamwStep<float>& step, std::int64_t i) {
   float m = tensor.m[i], v = tensor.v[i];
   const float old =
       tensor.master != nullptr ? tensor.master[i] : device::to_float(tensor.parameter[i]);
-  const float updated = update(step, decay, tensor.gradient[i], old, m, v);
+  const float updated = update(step, tensor.gradient[i], old, m, v);
   tensor.m[i] = m;
   tensor.v[i] = v;
   if (tensor.master != nullptr) tensor.master[i] = updated;
@@ -146,19 +144,20 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   if (*table.inputs.step_ok == 0) return;
   make_step(table.inputs, shared_step);
   __syncthreads();
-  const AdamwStep<float> step = shared_step;
+  AdamwStep<float> step = shared_step;
   int at = 0;
   for (std::uint32_t chunk = blockIdx.x; chunk < table.chunks; chunk += gridDim.x) {
     while (at + 1 < table.count && table.entries[at + 1].first_chunk <= chunk) ++at;
     const Entry<S>& entry = table.entries[at];
     const std::int64_t begin = kChunk * (chunk - entry.first_chunk);
     const std::int64_t end = min(begin + kChunk, entry.tensor.elements);
-    const float decay = entry.tensor.decay ? step.weight_decay : 0.0F;
+    step.weight_decay = entry.tensor.decay * shared_step.weight_decay;
+    step.lr = entry.tensor.lr * shared_step.lr;
     std::int64_t first = begin;
     if (entry.aligned)
-      for (; first + kPass <= end; first += kPass) update_pass(entry.tensor, step, decay, first);
+      for (; first + kPass <= end; first += kPass) update_pass(entry.tensor, step, first);
     for (std::int64_t i = first + threadIdx.x; i < end; i += kThreads)
-      update_element(entry.tensor, step, decay, i);
+      update_element(entry.tensor, step, i);
   }
 }
 

@@ -17,14 +17,16 @@ struct AdamwOptions {
 ///   master = master - lr (m / (1 - beta1^s) / (sqrt(v / (1 - beta2^s)) + eps) + decay * master)
 ///   parameter = round(master)
 ///
-/// schedule: {lr, weight decay}; step: good steps so far, which it does not change: see Advance.
-/// Nothing is written where step_ok is 0. `clip` <= 0 means no clipping. Without a master the
-/// parameter is its own. An element gets the same bits however its tensor is cut into pieces.
+/// schedule: {lr, decay}, times the piece's factors; step: good steps so far, which it does not
+/// change: see Advance. Nothing is written where step_ok is 0. `clip` <= 0 means no clipping.
+/// Without a master the parameter is its own. An element gets the same bits however its tensor is
+/// cut into pieces.
 struct Adamw {
   static constexpr std::string_view kName = "adamw";
   struct Piece {
     std::int64_t elements;
-    bool decay;  ///< weight decay applies
+    double decay = 0;  ///< factor of the schedule's weight decay
+    double lr = 1;     ///< factor of the schedule's learning rate
   };
   std::vector<Piece> pieces;
   execution::Dtype storage;

@@ -26,16 +26,18 @@ struct AdamwPointers {
   A* m = nullptr;
   A* v = nullptr;
   std::int64_t elements = 0;
-  bool decay = false;
+  A decay = 0, lr = 1;  ///< factors
 };
 
 template <class S>
 std::vector<AdamwPointers<S>> adamw_pointers(const Adamw& op,
                                              const Adamw::Operands<Pointers<S>>& o) {
   std::vector<AdamwPointers<S>> all;
-  for (const auto& [elements, decay] : op.pieces) {
+  using A = execution::Accumulation<S>;
+  for (const auto& [elements, decay, lr] : op.pieces) {
     const auto& [parameter, master, gradient, m, v] = o.tensors[all.size()];
-    all.push_back({parameter, master, gradient, m, v, elements, decay});
+    all.push_back(
+        {parameter, master, gradient, m, v, elements, static_cast<A>(decay), static_cast<A>(lr)});
   }
   return all;
 }

@@ -30,7 +30,7 @@ void update(const AdamwPointers<S>& tensor, const AdamwStep<Accumulation<S>>& st
   using A = Accumulation<S>;
   constexpr std::int64_t kElements = 8192;
   execution::host_for(tensor.elements, kElements, [&](std::int64_t begin, std::int64_t end) {
-    const A decay = tensor.decay ? step.weight_decay : A{0};
+    const A decay = tensor.decay * step.weight_decay, lr = tensor.lr * step.lr;
     for (std::int64_t i = begin; i < end; ++i) {
       const A g = tensor.gradient[i] * step.clip_factor;
       const A m = step.beta1 * tensor.m[i] + (A{1} - step.beta1) * g;
@@ -38,7 +38,7 @@ void update(const AdamwPointers<S>& tensor, const AdamwStep<Accumulation<S>>& st
       const A old = tensor.master ? tensor.master[i] : static_cast<A>(tensor.parameter[i]);
       const A direction =
           m * step.correction1 / (std::sqrt(v * step.correction2) + step.eps) + decay * old;
-      const A updated = old - step.lr * direction;
+      const A updated = old - lr * direction;
       tensor.m[i] = m;
       tensor.v[i] = v;
       if (tensor.master) tensor.master[i] = updated;

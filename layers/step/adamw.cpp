@@ -20,7 +20,7 @@ void record(const ParameterUpdate& update) {
                                             .step_ok = update.step_ok,
                                             .tensors = {}};
   for (const ParameterUpdate::One& one : update.parameters) {
-    adamw.pieces.push_back({one.elements, one.decay});
+    adamw.pieces.push_back({one.elements, one.decay, one.lr});
     operands.tensors.push_back({.parameter = one.parameter,
                                 .master = one.master,
                                 .gradient = one.gradient,

@@ -181,14 +181,14 @@ TrainingProgram record_training(const Model& model, const StepShape& shape, cons
   std::vector<Tensor> values = values_of(step, model, recorder);
   const Tensor rows = step.expert_rows ? tell_rows(recorder, model, step) : Tensor{};
   if (rows) values.push_back(rows);
-  Update update(recorder, model, rule, layout, sharing, std::move(values));
+  Update update(recorder, model, rule, optimizer, layout, sharing, std::move(values));
   if (step.own_loss) recorder.copy("own_loss", read(step.loss), write(step.own_loss));
   update.record_squares();
   update.record_sums(step.step_ok);
   if (rows) judge_rows(recorder, model, step, rows);
   update.record_norm(step.grad_norm, step.step_ok);
   if (step.attempt) update.record_guard(optimizer.spikes, step);
-  update.record_update(optimizer, step);
+  update.record_update(step);
   model.end_of_step(recorder, step.step_ok);
   program.finish();
   step.expert_bytes = expert_bytes(program, model.ranks().group(parallel::Group::experts));

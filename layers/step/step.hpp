@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "execution/persistent.hpp"
 #include "execution/program.hpp"
@@ -19,6 +21,9 @@ struct OptimizerConfig {
   double epsilon = 1e-8;
   double weight_decay = 0.1;  ///< of matrices; the host tells it to every step
   double clip = 1.0;          ///< largest global norm of the gradient; 0: none
+  /// Of parameters by name (parameter_factors.hpp). Those with a factor 0 of the learning rate are
+  /// frozen: neither updated nor part of the norm.
+  std::vector<std::string> lr_factors = {}, decay_factors = {};
   /// Elements that one op updates at most where a state has its home on the host; a multiple of
   /// execution::kBucketGrain.
   std::int64_t window_elements = std::int64_t{16} << 20;

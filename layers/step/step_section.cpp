@@ -3,6 +3,7 @@
 
 #include "inputs/data/run_section.hpp"
 #include "inputs/deck/check.hpp"
+#include "layers/step/parameter_factors.hpp"
 
 namespace stowage::inputs {
 
@@ -78,6 +79,17 @@ std::vector<Row<OptimizerConfig>> rows<OptimizerConfig>() {
            .help =
                "Decoupled decay of matrices; vectors and the weights of Mamba layers' convolutions "
                "are never decayed."}),
+      row(&OptimizerConfig::lr_factors,
+          {.key = "optim.lr_factors",
+           .numerics = true,
+           .help = "Factors of the learning rate by the parameter's name, as \"layers.*.moe.* "
+                   "0.5\"; * stands for any letters, the last line that matches counts. 0: the "
+                   "parameter is frozen, and its gradient is not part of the norm."}),
+      row(&OptimizerConfig::decay_factors,
+          {.key = "optim.decay_factors",
+           .numerics = true,
+           .help = "Factors of optim.weight_decay by the parameter's name, in the same form, in "
+                   "place of 1 of matrices and 0 of all else."}),
       row(&OptimizerConfig::clip, {.key = "optim.clip_grad",
                                    .range = at_least(0),
                                    .numerics = true,
@@ -126,6 +138,16 @@ void check(const LearningRate& schedule, const inputs::Deck& deck) {
     check_at_most(deck, key(&LearningRate::warmup_steps), decay);
   if (schedule.shape == LearningRate::Shape::wsd)
     check_at_most(deck, key(&LearningRate::wsd_decay_steps), decay);
+}
+
+void check(const OptimizerConfig& config, const inputs::Deck& deck) {
+  for (const auto member : {&OptimizerConfig::lr_factors, &OptimizerConfig::decay_factors})
+    for (const std::string& line : config.*member)
+      if (!read_parameter_factor(line))
+        execution::throw_usage(
+            "{}: '{}' is no factor of parameters; allowed: a pattern of their names and a number "
+            ">= 0, as \"layers.*.moe.* 0.5\"",
+            cite(deck, member), line);
 }
 
 }  // namespace stowage::layers

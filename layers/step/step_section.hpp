@@ -22,5 +22,6 @@ std::vector<Row<kernels::SpikeRule>> rows<kernels::SpikeRule>();
 namespace stowage::layers {
 
 void check(const LearningRate& schedule, const inputs::Deck& deck);
+void check(const OptimizerConfig& config, const inputs::Deck& deck);
 
 }  // namespace stowage::layers

@@ -9,6 +9,7 @@
 #include "kernels/optimizer/global_norm.hpp"
 #include "kernels/step_sums/step_sums.hpp"
 #include "layers/state/state.hpp"
+#include "layers/step/parameter_factors.hpp"
 
 namespace stowage::layers {
 
@@ -16,10 +17,11 @@ using execution::Dtype;
 using execution::Range;
 
 Update::Update(Recorder& recorder, const Model& model, const Optimizer& rule,
-               const execution::PersistentLayout& layout, const Sharing& sharing,
-               std::vector<Tensor> values)
+               const OptimizerConfig& optimizer, const execution::PersistentLayout& layout,
+               const Sharing& sharing, std::vector<Tensor> values)
     : recorder_(recorder),
       rule_(rule),
+      optimizer_(optimizer),
       layout_(layout),
       sharing_(sharing),
       values_(std::move(values)),
@@ -27,6 +29,7 @@ Update::Update(Recorder& recorder, const Model& model, const Optimizer& rule,
       shares_squares_(sharing.zero || !sharing.ranks.whole_model()) {
   recorder_.set_prefix("optimizer");
   for (Parameter& parameter : model.whole_parameters()) {
+    if (factor_of(parameter.name, optimizer.lr_factors, 1) == 0) continue;  // frozen
     const std::int64_t blocks = kernels::norm_blocks(parameter.elements());
     const std::string kept = state_name(rule_.states.front(), parameter.name);
     const Range held = layout_.is_part(kept) ? layout_.held(kept) : Range{0, 0};
@@ -114,10 +117,10 @@ void Update::record_guard(const kernels::SpikeRule& rule, const TrainingProgram&
                      .running = has_running ? state(kRunningNorm) : Tensor{}});
 }
 
-void Update::record_update(const OptimizerConfig& optimizer, const TrainingProgram& step) {
+void Update::record_update(const TrainingProgram& step) {
   const Tensor good_steps = state(kGoodSteps);
   const auto make = [&](std::string name) {
-    return ParameterUpdate{std::move(name), recorder_,      optimizer,    step.schedule,
+    return ParameterUpdate{std::move(name), recorder_,      optimizer_,   step.schedule,
                            good_steps,      step.grad_norm, step.step_ok, has_master_};
   };
   const std::string name(rule_.name);
@@ -139,10 +142,10 @@ void Update::record_update(const OptimizerConfig& optimizer, const TrainingProgr
       continue;
     }
     for (std::int64_t begin = 0, end = 0; begin < all; begin = end) {
-      end = std::min(all, begin + optimizer.window_elements - filled);
+      end = std::min(all, begin + optimizer_.window_elements - filled);
       window.parameters.push_back(part(piece, begin, end));
       filled += execution::kBucketGrain * ((end - begin - 1) / execution::kBucketGrain + 1);
-      if (filled >= optimizer.window_elements) record_window();
+      if (filled >= optimizer_.window_elements) record_window();
     }
   }
   record_window();
@@ -170,7 +173,8 @@ ParameterUpdate::One Update::part(const Piece& piece, std::int64_t begin, std::i
   for (const std::string_view what : rule_.states)
     one.states.push_back({state(state_name(what, p.name)), of_state});
   one.elements = end - begin;
-  one.decay = p.decay;
+  one.decay = factor_of(p.name, optimizer_.decay_factors, p.decay ? 1 : 0);
+  one.lr = factor_of(p.name, optimizer_.lr_factors, 1);
   return one;
 }
 

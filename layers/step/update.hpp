@@ -15,7 +15,7 @@ struct ParameterUpdate {
     SomeRows master;                    ///< none unless there are any
     std::vector<SomeRows> states = {};  ///< in the order of Optimizer::states
     std::int64_t elements = 0;
-    bool decay = false;
+    double decay = 0, lr = 1;  ///< factors of the schedule's
   };
 
   std::string name;  ///< of the op
@@ -33,8 +33,8 @@ class Update {
   /// @param recorder of the step, outside of microbatches  @param values of the step that ranks add
   /// up, all of the accumulation type
   Update(Recorder& recorder, const Model& model, const Optimizer& rule,
-         const execution::PersistentLayout& layout, const Sharing& sharing,
-         std::vector<Tensor> values);
+         const OptimizerConfig& optimizer, const execution::PersistentLayout& layout,
+         const Sharing& sharing, std::vector<Tensor> values);
 
   /// Sums of squares of the gradients that this rank answers for, block by block: every block of
   /// the model is one rank's, if ranks share them out.
@@ -48,7 +48,7 @@ class Update {
   void record_guard(const kernels::SpikeRule& rule, const TrainingProgram& step);
   /// Clipping and the optimizer on what this rank holds, and the count of good steps. Nothing is
   /// written where step_ok is 0.
-  void record_update(const OptimizerConfig& optimizer, const TrainingProgram& step);
+  void record_update(const TrainingProgram& step);
 
  private:
   /// A parameter, the elements of it whose states are held, those of them whose squares this rank
@@ -70,13 +70,15 @@ class Update {
 
   Recorder& recorder_;
   const Optimizer& rule_;
+  const OptimizerConfig& optimizer_;
   const execution::PersistentLayout& layout_;
   const Sharing& sharing_;
   std::vector<Tensor> values_;
   bool has_master_;
-  bool shares_squares_;        ///< no rank has all gradients
-  std::vector<Piece> pieces_;  ///< of all parameters of which something is held, in backward order
-  std::int64_t blocks_ = 0;    ///< of all parameters
+  bool shares_squares_;  ///< no rank has all gradients
+  /// Of all trained parameters of which something is held, in backward order.
+  std::vector<Piece> pieces_;
+  std::int64_t blocks_ = 0;        ///< of all trained parameters
   std::int64_t values_count_ = 0;  ///< of the values and flags, if there are several ranks
   Tensor sums_;                    ///< fp64: a sum of squares for each block, then values and flags
 };

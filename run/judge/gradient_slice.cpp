@@ -11,7 +11,6 @@
 #include "forecast/plan/options.hpp"
 #include "inputs/data/run_section.hpp"
 #include "layers/model/flops.hpp"
-#include "layers/step/step_section.hpp"
 #include "run/step/staging.hpp"
 
 namespace stowage::run {
@@ -56,7 +55,6 @@ forecast::TrainerOptions slice_options(const inputs::Deck& deck, Dtype storage) 
   options.step = {.tokens = kTokens, .sequence = kTokens, .microbatches = kMicrobatches};
   options.evaluation_microbatches = kMicrobatches;
   options.capacities = {3};
-  options.optimizer = inputs::read<layers::OptimizerConfig>(deck);
   options.seed = static_cast<std::uint64_t>(inputs::read(deck, &inputs::RunConfig::seed));
   return options;
 }
