@@ -222,6 +222,30 @@ def the_longest_sequence_grows_with_what_leaves(r):
 
 
 @case
+def the_deepest_model_grows_with_what_leaves(r):
+    def layers(*keys):
+        text = r.run("ctest/drivers/tiny.toml", "--deepest", *keys)
+        return [int(n) for n in re.findall(r"  (?:all|and) [a-z ]+ (\d+) ", text)], text
+    tight = ["machine.device_memory_bytes=2060MiB", "train.seq_length=640",
+             "offload.min_tensor_bytes=0"]
+    (kept, again, away), text = layers(*tight)
+    assert 4 <= kept < again < away < 1024, text
+    assert "layers of tiny, M*-E over and over, on one device; 5120 tokens a step" in text, text
+    for count, ends in ((kept, 0), (kept + 1, 1)):  # what is found fits, one layer more does not
+        r.run("ctest/drivers/tiny.toml", *tight, f"model.pattern={('M*-E' * count)[:count]}",
+              expect=ends)
+    text = layers(*tight, "offload.host_budget_bytes=1KiB")[1]
+    assert "and states leave     not one layer" in text, text
+    said = r.run("ctest/drivers/tiny.toml", "--deepest", expect=2)
+    assert "machine.device_memory_bytes" in said, said
+    said = r.run("ctest/drivers/tiny.toml", "--deepest", "parallel.tensor=2", *tight, expect=2)
+    assert "tensor 2" in said, said
+    for more in ("--timeline", "--tensors", "--longest", "--stage=0/2"):
+        assert more.partition("=")[0] in r.run("ctest/drivers/tiny.toml", "--deepest", more,
+                                               *tight, expect=2)
+
+
+@case
 def exchanges_of_context_ranks_are_compared(r):
     def taken(*arguments):
         text = r.run("inputs/hybrid-dense-1b.toml", "parallel.context=2",

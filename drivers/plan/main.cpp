@@ -9,6 +9,7 @@
 #include "drivers/plan/plan.hpp"
 #include "drivers/plan/timeline.hpp"
 #include "execution/error.hpp"
+#include "forecast/layouts/deepest.hpp"
 #include "forecast/layouts/layouts.hpp"
 #include "forecast/layouts/longest.hpp"
 #include "forecast/layouts/training_cost.hpp"
@@ -46,7 +47,7 @@ int main(int argc, char** argv) {
   using namespace stowage;
   return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
     drivers::PlanOptions options;
-    bool longest = false, timeline = false, digest = false, digest_ops = false;
+    bool longest = false, deepest = false, timeline = false, digest = false, digest_ops = false;
     bool fewest = false, quick = false;
     std::string stage, trace, tokens;
     forecast::MeasuredRates rates;
@@ -70,6 +71,8 @@ int main(int argc, char** argv) {
                      {"--tokens", "What so many take: days, GPU-hours, kWh; 300e9, 300B or 1T",
                       &tokens, "N"},
                      {"--longest", "Find the longest sequence that fits, by policy", &longest},
+                     {"--deepest", "Find the deepest model of this pattern that fits one device",
+                      &deepest},
                      {"--machine",
                       "Memory and rates of h200 or another of inputs/machines/, or from this file",
                       &rates.machine, "NAME|FILE"},
@@ -98,17 +101,21 @@ int main(int argc, char** argv) {
       execution::throw_usage("--best {} shows layouts: give --ranks or --fewest", best);
     if (quick && !layouts)
       execution::throw_usage("--quick: is for a search of layouts: give --ranks or --fewest");
-    if (layouts && (timeline || longest || !stage.empty()))
-      execution::throw_usage("{}: not with --timeline, --longest or --stage", search);
-    if ((!tokens.empty() || !command.json.empty()) && (timeline || longest || digest || digest_ops))
-      execution::throw_usage("{}: not with --timeline, --longest or --digest",
+    const bool table = longest || deepest;
+    if (longest && deepest) execution::throw_usage("--longest: not with --deepest");
+    if (layouts && (timeline || table || !stage.empty()))
+      execution::throw_usage("{}: not with --timeline, --longest, --deepest or --stage", search);
+    if ((!tokens.empty() || !command.json.empty()) && (timeline || table || digest || digest_ops))
+      execution::throw_usage("{}: not with --timeline, --longest, --deepest or --digest",
                              tokens.empty() ? "--json" : "--tokens");
-    if (longest && (timeline || !stage.empty()))
-      execution::throw_usage("--longest: not with --timeline or --stage");
-    if (options.tensors && (longest || timeline || layouts))
-      execution::throw_usage("--tensors: not with --ranks, --longest or --timeline");
-    if ((digest || digest_ops) && (longest || timeline || options.tensors || layouts))
-      execution::throw_usage("--digest: not with --ranks, --longest, --timeline or --tensors");
+    if (table && (timeline || !stage.empty()))
+      execution::throw_usage("{}: not with --timeline or --stage",
+                             longest ? "--longest" : "--deepest");
+    if (options.tensors && (table || timeline || layouts))
+      execution::throw_usage("--tensors: not with --ranks, --longest, --deepest or --timeline");
+    if ((digest || digest_ops) && (table || timeline || options.tensors || layouts))
+      execution::throw_usage(
+          "--digest: not with --ranks, --longest, --deepest, --timeline or --tensors");
     if (!trace.empty() && !timeline)
       execution::throw_usage("--trace {}: is of a timeline: give --timeline", trace);
     if (options.columns < 1 || options.columns > 1000)
@@ -145,6 +152,8 @@ int main(int argc, char** argv) {
       draw_timeline(deck, trace, read, static_cast<int>(options.columns));
     } else if (digest || digest_ops) {
       fmt::print("{}", forecast::digest_text(deck, stage.empty() ? -1 : options.stage, digest_ops));
+    } else if (deepest) {
+      fmt::print("{}", forecast::deepest_text(deck));
     } else if (longest) {
       fmt::print("{}", forecast::longest_text(deck));
     } else {

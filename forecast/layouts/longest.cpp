@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "execution/error.hpp"
+#include "forecast/layouts/fit.hpp"
 #include "forecast/plan/memory_fit.hpp"
-#include "forecast/plan/memory_table.hpp"
 #include "forecast/plan/parallel_section.hpp"
 #include "forecast/plan/planned_rank.hpp"
 #include "forecast/plan/policies.hpp"
@@ -18,20 +18,11 @@
 namespace stowage::forecast {
 namespace {
 
-using execution::Region;
 using offload::Policy;
 
 constexpr std::int64_t kStep = 1024;  ///< tokens of a rank between lengths tried
 constexpr std::int64_t kMostTokens = (std::int64_t{1} << 31) - 1;
 constexpr std::int64_t kMost = std::int64_t{1} << 14;  ///< lengths tried
-
-/// What one step of one sequence needs.
-struct Fit {
-  std::int64_t tokens = 0;
-  std::size_t device_bytes = 0;
-  std::size_t host_bytes = 0;
-  double time_s = 0;
-};
 
 class Longest {
  public:
@@ -64,22 +55,20 @@ class Longest {
             {"automatic", automatic}};
   }
 
-  /// Doubles the length while it fits, then halves the step.
-  std::optional<Fit> find(const Policy& policy) const {
-    std::optional<Fit> best;
-    std::int64_t length = 0;
-    std::int64_t step = 1;
-    for (; length + step <= kMost && (length + step) * step_ <= kMostTokens; step *= 2) {
-      const std::optional<Fit> fit = plan(policy, (length + step) * step_);
-      if (!fit) break;
-      best = fit;
-      length += step;
-    }
-    for (step /= 2; step > 0; step /= 2)
-      if (const std::optional<Fit> fit = plan(policy, (length + step) * step_)) {
-        best = fit;
-        length += step;
-      }
+  /// Of tokens.
+  std::optional<LargestFit> find(const Policy& policy) const {
+    std::optional<LargestFit> best =
+        largest_fit(std::min(kMost, kMostTokens / step_), [&](std::int64_t length) {
+          return plan_fit(
+              [&] {
+                TrainerOptions options = options_;
+                options.step.sequence = options.step.tokens = length * step_;
+                options.planner.policy = policy;
+                return options;
+              },
+              memory_);
+        });
+    if (best) best->size *= step_;
     return best;
   }
 
@@ -93,23 +82,6 @@ class Longest {
     parallel::PerAxis place;
     place[parallel::Axis::context] = grid[parallel::Axis::context] - 1;
     return parallel::planned_ranks(grid, parallel::rank_at(grid, place));
-  }
-
-  std::optional<Fit> plan(const Policy& policy, std::int64_t tokens) const {
-    TrainerOptions options = options_;
-    options.step.sequence = options.step.tokens = tokens;
-    options.planner.policy = policy;
-    try {
-      const TrainerPlan made(options);
-      const execution::Plan& plan = made.training().front()->plan;
-      const std::size_t copy = made.options().planner.policy.state_copy_bytes;
-      const Fit fit{tokens, plan.device_bytes() + copy, plan.bytes[static_cast<int>(Region::host)],
-                    plan.time_s};
-      if (fit.device_bytes <= static_cast<std::size_t>(memory_)) return fit;
-    } catch (const execution::Error& error) {
-      if (error.exit() != execution::Exit::usage) throw;
-    }
-    return std::nullopt;
   }
 
   TrainerOptions options_;
@@ -130,15 +102,14 @@ std::string longest_text(const inputs::Deck& deck) {
                   machine.empty() ? "device" : machine, "what is saved", "tokens", "device GiB",
                   "host GiB", "predicted s", "tokens/s");
   for (const auto& [name, policy] : longest.policies()) {
-    const std::optional<Fit> fit = longest.find(policy);
-    if (!fit) {
+    const std::optional<LargestFit> best = longest.find(policy);
+    if (!best) {
       text += fmt::format("  {:<20} not {} tokens\n", name, longest.step());
       continue;
     }
     text += fmt::format(
-        "  {:<20}{:>10}{:>12.3f}{:>10.3f}{:>13}{:>12}\n", name, fit->tokens, gib(fit->device_bytes),
-        gib(fit->host_bytes), timed ? fmt::format("{:.3f}", fit->time_s) : "-",
-        timed ? fmt::format("{:.0f}", static_cast<double>(fit->tokens) / fit->time_s) : "-");
+        "  {:<20}{:>10}{}{:>12}\n", name, best->size, fit_cells(best->fit, timed),
+        timed ? fmt::format("{:.0f}", static_cast<double>(best->size) / best->fit.time_s) : "-");
   }
   return text;
 }

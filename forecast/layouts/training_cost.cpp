@@ -22,15 +22,14 @@ namespace {
 constexpr std::string_view kThousands = " KMBT";
 constexpr double kSecondsOfDay = 86400;
 
-/// "31.6 B": of counts people say billions, not giga.
+}  // namespace
+
 std::string count_text(double count) {
   std::size_t power = 0;
   while (count >= 999.5 && power + 1 < kThousands.size()) count /= 1000, ++power;
   return power == 0 ? fmt::format("{:.0f}", count)
                     : fmt::format("{:.3g} {}", count, kThousands[power]);
 }
-
-}  // namespace
 
 ModelSize model_size(const inputs::Deck& deck) {
   const layers::Model model = whole_model(deck);

@@ -7,6 +7,9 @@
 
 namespace stowage::forecast {
 
+/// "31.6 B": of counts people say billions, not giga.
+std::string count_text(double count);
+
 /// A deck's model in numbers that no machine changes.
 struct ModelSize {
   double parameters = 0;
