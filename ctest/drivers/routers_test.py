@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""What a run of stowage_train says of its routers: their losses, and the load of experts.
+"""What a run of stowage_train says of its layers: losses of routers, the load of experts, norms of
+gradients.
 
 Usage: routers_test.py CASE --train PROGRAM --source FOLDER. Each case runs in a folder of its own.
 """
@@ -62,6 +63,28 @@ def load_of_routers_is_kept_under_every_balancing(r):
         steps = [line for line in map(json.loads, open("on.jsonl")) if line["event"] == "step"]
         assert [step["busiest_expert"] for step in steps] == busiest.max(axis=1).tolist()
         assert all(step["dead_experts"] >= 0 < step["router_entropy"] <= 1 for step in steps)
+
+
+@case(ranks=2)
+def norms_of_parts_add_up_to_the_norm(r):
+    r.run("model.pattern=M|-*E", "run.output=off.h5")
+    for keys in ([], ["parallel.zero=1"], ["parallel.tensor=2"], ["parallel.pipeline=2"],
+                 ["model.untie_embeddings=false", "parallel.pipeline=2"],
+                 ['optim.lr_factors=["layers.1.* 0", "embedding.weight 0"]']):
+        r.run("model.pattern=M|-*E", "run.gradient_norms=true", *keys, "run.output=on.h5",
+              ranks=1 if not keys else 2)
+        with h5py.File("on.h5") as file:
+            parts = numpy.column_stack([file[f"series/gradient_norms/{name}"]
+                                        for name in ("embedding", "layers", "head")])
+            norms = file["series/train/grad_norm"][:]
+        assert parts.shape == (6, 6), parts.shape
+        together = (parts ** 2).sum(axis=1) ** 0.5
+        assert numpy.allclose(together, norms, rtol=1e-6), (keys, parts, norms)
+        frozen = {0, 2} if "lr_factors" in str(keys) else set()
+        assert all((parts[:, i] == 0).all() == (i in frozen) for i in range(6)), (keys, parts)
+        if not keys:
+            assert_equal("off.h5", "on.h5")
+    assert validate(r, "on.h5").returncode == 0
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ class GlobalNormCase final : public OptimizerCase {
   void enqueue(const std::string&, execution::Queue& queue) override {
     op_.run(queue, views_);
     kernels::NormFinish{op_.slots, op_.storage}.run(
-        queue, {.partials = bound_[2].view(), .norm = bound_[0], .step_ok = bound_[1]});
+        queue, {.partials = bound_[2].view(), .norm = bound_[0].view(), .step_ok = bound_[1]});
   }
 
   // Summed in fp64, rounded to fp32 once.

@@ -87,6 +87,7 @@ layers::OptimizerConfig optimizer(const Deck& deck) {
   config.spikes = read<kernels::SpikeRule>(deck);
   config.attempts = validate.bad_steps_again || config.spikes.factor > 0;
   config.own_loss = validate.bad_steps_again;
+  config.part_norms = read(deck, &inputs::RunConfig::gradient_norms);
   config.own_norm = validate.bad_steps_again && validate.own_norms;
   return config;
 }

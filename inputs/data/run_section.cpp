@@ -45,6 +45,11 @@ std::vector<Row<RunConfig>> rows<RunConfig>() {
                "Keep the load of experts by layer and step. Its series is router_load in the "
                "result set; JSON lines have the worst layer. Changes no bit of what is trained, "
                "and costs nothing if it is false."}),
+      row(&RunConfig::gradient_norms,
+          {.key = "run.gradient_norms",
+           .help = "Keep the norm of the gradients of each layer, of the embedding and of the head "
+                   "by step, before clipping. Their series are gradient_norms in the result set. "
+                   "Changes no bit of what is trained, and costs nothing if it is false."}),
   };
 }
 

@@ -16,7 +16,8 @@ struct RunConfig {
   std::int64_t steps = 100;
   std::string output, mllog;
   std::int64_t log_interval = 10;
-  bool router_load = false;  ///< tokens of each expert are told to the host in every step
+  bool router_load = false;     ///< tokens of each expert are told to the host in every step
+  bool gradient_norms = false;  ///< likewise the norm of each layer's gradients
 };
 
 /// [train]: the element type, and the sequences of a step.

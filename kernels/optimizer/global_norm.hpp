@@ -59,7 +59,7 @@ struct NormFinish {
   template <class T>
   struct Operands {
     RowsOfType<T, const double> partials;
-    SumsOut<T> norm;
+    RowsOfType<T, Sums> norm;
     Of<T, std::int32_t> step_ok;
   };
   void each(auto&& f, auto&... o) const {

@@ -187,6 +187,7 @@ TrainingProgram record_training(const Model& model, const StepShape& shape, cons
   update.record_sums(step.step_ok);
   if (rows) judge_rows(recorder, model, step, rows);
   update.record_norm(step.grad_norm, step.step_ok);
+  if (optimizer.part_norms) update.record_norms_of_parts();
   if (step.attempt) update.record_guard(optimizer.spikes, step);
   update.record_update(step);
   model.end_of_step(recorder, step.step_ok);

@@ -34,8 +34,14 @@ struct OptimizerConfig {
   /// gradients, to these (own_norm): the rank of an error is told by them.
   bool own_loss = false;
   bool own_norm = false;
+  /// The norm of each part's gradients is told (kGradientNorms).
+  bool part_norms = false;
   kernels::SpikeRule spikes = {};  ///< with a factor, spikes are skipped; needs attempts
 };
+
+/// Output of a training step, (2 + layers) accum: norms of the gradients, before clipping, of the
+/// embedding, of each layer of the whole model and of the head. 0 of what is frozen.
+inline constexpr const char* kGradientNorms = "gradient_norms";
 
 /// What the host tells a step. It travels in step_ok, so that ranks agree to stop or to save by the
 /// reduction that they make anyway: the least of what they were told.

@@ -16,6 +16,18 @@ namespace stowage::layers {
 using execution::Dtype;
 using execution::Range;
 
+namespace {
+
+/// Of the embedding, the layers and the head: 0 is the embedding, the last the head.
+std::size_t part_of(const std::string& parameter, std::size_t parts) {
+  constexpr std::string_view kLayer = "layers.";
+  if (parameter.starts_with("embedding.")) return 0;
+  return parameter.starts_with(kLayer) ? 1 + std::stoul(parameter.substr(kLayer.size()))
+                                       : parts - 1;
+}
+
+}  // namespace
+
 Update::Update(Recorder& recorder, const Model& model, const Optimizer& rule,
                const OptimizerConfig& optimizer, const execution::PersistentLayout& layout,
                const Sharing& sharing, std::vector<Tensor> values)
@@ -28,8 +40,12 @@ Update::Update(Recorder& recorder, const Model& model, const Optimizer& rule,
       has_master_(model.precision().has_master()),
       shares_squares_(sharing.zero || !sharing.ranks.whole_model()) {
   recorder_.set_prefix("optimizer");
+  const auto layers =
+      std::ranges::count_if(model.config().pattern, [](char c) { return c != '|'; });
+  part_blocks_.assign(static_cast<std::size_t>(layers) + 2, {0, 0});
   for (Parameter& parameter : model.whole_parameters()) {
     if (factor_of(parameter.name, optimizer.lr_factors, 1) == 0) continue;  // frozen
+    Range& part = part_blocks_[part_of(parameter.name, part_blocks_.size())];
     const std::int64_t blocks = kernels::norm_blocks(parameter.elements());
     const std::string kept = state_name(rule_.states.front(), parameter.name);
     const Range held = layout_.is_part(kept) ? layout_.held(kept) : Range{0, 0};
@@ -38,7 +54,8 @@ Update::Update(Recorder& recorder, const Model& model, const Optimizer& rule,
       const Range copies = parameter.repeat.copy > 0 ? parameter.repeated() : Range{0, 0};
       pieces_.push_back({std::move(parameter), held, squared, copies, blocks_});
     }
-    blocks_ += blocks;
+    if (part.begin == part.end) part.begin = blocks_;
+    part.end = blocks_ += blocks;
   }
   if (sharing_.ranks.size() > 1) {
     values_count_ = kernels::kStepFlags;
@@ -105,6 +122,23 @@ void Update::record_sums(Tensor step_ok) {
 void Update::record_norm(Tensor grad_norm, Tensor step_ok) {
   recorder_.compute("norm", kernels::NormFinish{blocks_, recorder_.storage()},
                     {.partials = {sums_, {0, blocks_}}, .norm = grad_norm, .step_ok = step_ok});
+}
+
+void Update::record_norms_of_parts() {
+  const auto parts = static_cast<std::int64_t>(part_blocks_.size());
+  const Dtype accum = recorder_.accumulation();
+  const Tensor norms = recorder_.program().output(kGradientNorms, accum, {parts});
+  const Tensor ok = recorder_.program().scratch("part_ok", Dtype::int32, {1});
+  for (std::int64_t i = 0; i < parts; ++i) {
+    const Range blocks = part_blocks_[static_cast<std::size_t>(i)], one{i, i + 1};
+    const std::string name = fmt::format("part_norm/{}", i);
+    if (blocks.begin == blocks.end)
+      recorder_.clear(name, {norms, Access::write, one});
+    else
+      recorder_.compute(name,
+                        kernels::NormFinish{blocks.end - blocks.begin, recorder_.storage(), false},
+                        {.partials = {sums_, blocks}, .norm = {norms, one}, .step_ok = ok});
+  }
 }
 
 void Update::record_guard(const kernels::SpikeRule& rule, const TrainingProgram& step) {

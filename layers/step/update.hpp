@@ -44,6 +44,8 @@ class Update {
   void record_sums(Tensor step_ok);
   /// The global norm of all gradients; one that is not finite clears step_ok.
   void record_norm(Tensor grad_norm, Tensor step_ok);
+  /// kGradientNorms, behind record_sums().
+  void record_norms_of_parts();
   /// Clears step_ok of spikes, and of steps that were issued before the host knew of a bad one.
   void record_guard(const kernels::SpikeRule& rule, const TrainingProgram& step);
   /// Clipping and the optimizer on what this rank holds, and the count of good steps. Nothing is
@@ -78,6 +80,8 @@ class Update {
   bool shares_squares_;  ///< no rank has all gradients
   /// Of all trained parameters of which something is held, in backward order.
   std::vector<Piece> pieces_;
+  /// Blocks of the embedding, of each layer and of the head.
+  std::vector<execution::Range> part_blocks_;
   std::int64_t blocks_ = 0;        ///< of all trained parameters
   std::int64_t values_count_ = 0;  ///< of the values and flags, if there are several ranks
   Tensor sums_;                    ///< fp64: a sum of squares for each block, then values and flags

@@ -118,6 +118,13 @@ void Recording::begin(const forecast::TrainerPlan& plan, double tokens_seen) {
          {"entropy", "1", "of the shares of its experts, over that of equal ones", by_layer},
          {"dead", "1", "its experts without a token", by_layer}});
   }
+  if (const auto norms = training.recorded.program.find(layers::kGradientNorms)) {
+    const auto& shape = training.recorded.program.info(norms).buffers.front().shape;
+    gradient_norms_ = &set_->series("gradient_norms", "step",
+                                    {{"embedding", "1", "before clipping"},
+                                     {"layers", "1", "of each", {shape.front() - 2}},
+                                     {"head", "1", "with the last norm"}});
+  }
   if (training.recorded.expert_rows)
     experts_ = &set_->series(
         "experts", "step",
@@ -191,6 +198,7 @@ void Recording::step(const StepReport& report) {
     line.push_back({"router_entropy", std::ranges::min(load.entropy)});
     line.push_back({"dead_experts", std::reduce(load.dead.begin(), load.dead.end())});
   }
+  if (gradient_norms_ != nullptr) gradient_norms_->append(report.step, report.gradient_norms);
   log_.write("step", line);
   if (report.passed_batches > 0)
     progress_->note(fmt::format(

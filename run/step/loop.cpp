@@ -180,6 +180,8 @@ Loop::Outcome Loop::read(const Pending& pending, int ago) {
   }
   if (const execution::Tensor load = pending.recorded->program.find(layers::kRouterLoad))
     report.router_load = read_values(*pending.executor, load, ago);
+  if (const execution::Tensor norms = pending.recorded->program.find(layers::kGradientNorms))
+    report.gradient_norms = read_values(*pending.executor, norms, ago);
   report.grad_norm = read_values(*pending.executor, pending.recorded->grad_norm, ago)[0];
   outcome.values.push_back(report.grad_norm);
   if (pending.recorded->own_loss)

@@ -51,9 +51,10 @@ struct StepReport {
   std::int64_t passed_batches = 0;  ///< before its own, since none of their tokens is a target
   /// Its time counts in no figure: ops were timed, a dump was made, or the step was done twice.
   bool disturbed = false;
-  ExpertReport experts;               ///< if ranks share experts
-  std::vector<double> router_load;    ///< tokens of each expert, layer by layer, if they are told
-  std::optional<FirstAttempt> first;  ///< of a step that was done again; all else is of the second
+  ExpertReport experts;                ///< if ranks share experts
+  std::vector<double> router_load;     ///< tokens of each expert, layer by layer, if they are told
+  std::vector<double> gradient_norms;  ///< of embedding, layers and head, if they are told
+  std::optional<FirstAttempt> first;   ///< of a step that was done again; all else is of the second
 };
 
 /// What held-out data show.

@@ -45,7 +45,7 @@ class AlongTokens:
 
     def series(self, path):
         series, seen = self.result.series(path), self.result.series("train/tokens")
-        by_step = path.startswith(("train/", "router_load/", "val_loss/"))
+        by_step = path.startswith(("train/", "router_load/", "gradient_norms/", "val_loss/"))
         return (np.interp(series[0], *seen), series[1]) if series and seen and by_step else series
 
 
@@ -100,6 +100,21 @@ def draw_balance(axes, results):
                   label=f"{legend_of(result)}, experts without a token")
     axes.set_ylabel("busiest expert / mean")
     axes.set_ylim(bottom=0)
+
+
+def draw_norms(axes, results):
+    """The gradient's norm in each layer, from the first (dark) to the last."""
+    for index, result in enumerate(results):
+        norms = result.series("gradient_norms/layers")
+        if not norms or norms[1].ndim != 2:
+            continue
+        layers = norms[1].shape[1]
+        for layer in range(layers):
+            axes.plot(norms[0], smoothed(norms[1][:, layer]), color=f"C{index}", linewidth=0.8,
+                      alpha=1 - 0.8 * layer / layers,
+                      label=None if layer else f"{legend_of(result)}, by layer")
+    axes.set_ylabel("gradient norm of a layer")
+    axes.set_yscale("log")
 
 
 def draw_step_time(axes, results):
@@ -214,6 +229,8 @@ def panels_of(results):
     panels = [draw_loss, draw_rate, draw_step_time]
     if any(result.series("router_load/busiest") for result in results):
         panels.insert(2, draw_balance)
+    if any(result.series("gradient_norms/layers") for result in results):
+        panels.insert(2, draw_norms)
     panels.append(draw_memory)
     return [(panel, THIRD) for panel in panels], True
 
