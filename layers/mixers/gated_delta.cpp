@@ -1,8 +1,8 @@
 #include "kernels/gated_delta/gated_delta.hpp"
 
-#include "kernels/conv1d/conv1d.hpp"
 #include "kernels/gated_delta/gated_head_norm.hpp"
 #include "layers/context/segment_exchange.hpp"
+#include "layers/mixers/convolution.hpp"
 #include "layers/mixers/layer.hpp"
 #include "layers/mixers/products.hpp"
 #include "layers/recording/partition.hpp"
@@ -55,14 +55,15 @@ class GatedDelta final : public Mixer {
     out_proj_ = {parameter("out_proj.weight", {width_, values}, Init::residual_normal, true,
                            partition.cut(1, {values})),
                  place.formats()};
-    conv_weight_ =
-        parameter("conv1d.weight", {all.conv_channels(), all.conv_width}, Init::uniform_taps, false,
-                  partition.cut(0, {keys, keys, values}), repeat(0));
+    convolution_ = Convolution(parameter("conv1d.weight", {all.conv_channels(), all.conv_width},
+                                         Init::uniform_taps, false,
+                                         partition.cut(0, {keys, keys, values}), repeat(0)));
     a_log_ = parameter("A_log", {heads}, Init::a_log, false, by_head);
     dt_bias_ = parameter("dt_bias", {heads}, Init::dt_bias, false, by_head);
     norm_ = parameter("norm.weight", {all.value_head_dim}, Init::ones, false, {});
     norm_.group = partition.replicated();
-    parameters_ = {out_proj_.weight, norm_, a_log_, dt_bias_, conv_weight_, in_proj_.weight};
+    parameters_ = {out_proj_.weight,      norm_,          a_log_, dt_bias_,
+                   convolution_.weight(), in_proj_.weight};
   }
 
   const std::vector<Parameter>& parameters() const override { return parameters_; }
@@ -160,19 +161,7 @@ class GatedDelta final : public Mixer {
 
   void convolve(Recorder& recorder, Saved& kept) const {
     if (segments_.shared()) kept.halo = segments_.halo(recorder, conv_input(kept.in_proj));
-    recorder.compute("conv1d",
-                     kernels::Conv1dForward{.tokens = recorder.tokens(),
-                                            .channels = delta_.conv_channels(),
-                                            .width = delta_.conv_width,
-                                            .storage = recorder.storage(),
-                                            .halo = static_cast<bool>(kept.halo),
-                                            .biased = false},
-                     {.x = conv_input(kept.in_proj),
-                      .w = recorder.parameter(conv_weight_),
-                      .b = {},
-                      .seq_idx = recorder.batch().seq_idx,
-                      .y = kept.qkv,
-                      .halo = kept.halo});
+    convolution_.forward(recorder, conv_input(kept.in_proj), kept.qkv, kept.halo);
   }
 
   void rule(Recorder& recorder, Saved& kept) const {
@@ -244,28 +233,8 @@ class GatedDelta final : public Mixer {
   /// Writes the q, k and v columns of din_proj_out.
   void convolve_backward(Recorder& recorder, const Saved& kept, Tensor dqkv,
                          Tensor din_proj) const {
-    const kernels::Conv1dBackward conv{.tokens = recorder.tokens(),
-                                       .channels = delta_.conv_channels(),
-                                       .width = delta_.conv_width,
-                                       .storage = recorder.storage(),
-                                       .accumulate = recorder.batch().accumulate,
-                                       .halo = static_cast<bool>(kept.halo),
-                                       .biased = false};
-    const Tensor workspace = recorder.workspace("conv_workspace", conv.workspace_bytes());
-    Tensor dhalo;
-    if (conv.halo) dhalo = recorder.scratch("dhalo", {kernels::kConv1dHalo, conv.channels});
-    recorder.compute("conv1d_backward", conv,
-                     {.dy = dqkv,
-                      .x = conv_input(kept.in_proj),
-                      .w = recorder.parameter(conv_weight_),
-                      .b = {},
-                      .seq_idx = recorder.batch().seq_idx,
-                      .dx = conv_input(din_proj),
-                      .dw = recorder.gradient(conv_weight_),
-                      .db = {},
-                      .workspace = workspace,
-                      .halo = kept.halo,
-                      .dhalo = dhalo});
+    const Tensor dhalo = convolution_.backward(recorder, conv_input(kept.in_proj), dqkv,
+                                               conv_input(din_proj), kept.halo);
     if (segments_.shared()) segments_.halo_gradient(recorder, dhalo, conv_input(din_proj));
   }
 
@@ -276,7 +245,8 @@ class GatedDelta final : public Mixer {
   kernels::GatedDeltaShape shape_;
   SegmentExchange<kernels::GatedDeltaScan> segments_;
   Product in_proj_, out_proj_;
-  Parameter conv_weight_, a_log_, dt_bias_, norm_;
+  Convolution convolution_;
+  Parameter a_log_, dt_bias_, norm_;
   std::vector<Parameter> parameters_;
 };
 

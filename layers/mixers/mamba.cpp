@@ -1,8 +1,8 @@
-#include "kernels/conv1d/conv1d.hpp"
 #include "kernels/conv_scan/conv_scan.hpp"
 #include "kernels/fp8/quantise.hpp"
 #include "kernels/ssd/ssd.hpp"
 #include "layers/context/segment_exchange.hpp"
+#include "layers/mixers/convolution.hpp"
 #include "layers/mixers/gated_norm.hpp"
 #include "layers/mixers/layer.hpp"
 #include "layers/mixers/products.hpp"
@@ -68,15 +68,15 @@ class Mamba final : public Mixer {
     out_proj_ = {parameter("out_proj.weight", {width_, inner}, Init::residual_normal, true,
                            partition.cut(1, {inner})),
                  place.formats()};
-    conv_weight_ = parameter("conv1d.weight", {all.conv_channels(), all.conv_width},
-                             Init::uniform_taps, false, by_channel, channels);
-    conv_bias_ =
-        parameter("conv1d.bias", {all.conv_channels()}, Init::zeros, false, by_channel, channels);
+    convolution_ = Convolution(
+        parameter("conv1d.weight", {all.conv_channels(), all.conv_width}, Init::uniform_taps, false,
+                  by_channel, channels),
+        parameter("conv1d.bias", {all.conv_channels()}, Init::zeros, false, by_channel, channels));
     a_log_ = parameter("A_log", {heads}, Init::a_log, false, by_head);
     d_ = parameter("D", {heads}, Init::ones, false, by_head);
     dt_bias_ = parameter("dt_bias", {heads}, Init::dt_bias, false, by_head);
-    parameters_ = {out_proj_.weight, norm_.weight(), a_log_,     d_,
-                   dt_bias_,         conv_weight_,   conv_bias_, in_proj_.weight};
+    parameters_ = {out_proj_.weight,      norm_.weight(),      a_log_,         d_, dt_bias_,
+                   convolution_.weight(), convolution_.bias(), in_proj_.weight};
   }
 
   const std::vector<Parameter>& parameters() const override { return parameters_; }
@@ -209,18 +209,7 @@ class Mamba final : public Mixer {
 
   void convolve(Recorder& recorder, Saved& kept) const {
     if (segments_.shared()) kept.halo = segments_.halo(recorder, conv_input(kept.zxbcdt));
-    recorder.compute("conv1d",
-                     kernels::Conv1dForward{.tokens = recorder.tokens(),
-                                            .channels = mamba_.conv_channels(),
-                                            .width = mamba_.conv_width,
-                                            .storage = recorder.storage(),
-                                            .halo = static_cast<bool>(kept.halo)},
-                     {.x = conv_input(kept.zxbcdt),
-                      .w = recorder.parameter(conv_weight_),
-                      .b = recorder.parameter(conv_bias_),
-                      .seq_idx = recorder.batch().seq_idx,
-                      .y = kept.xbc,
-                      .halo = kept.halo});
+    convolution_.forward(recorder, conv_input(kept.zxbcdt), kept.xbc, kept.halo);
   }
 
   void scan(Recorder& recorder, Saved& kept) const {
@@ -247,8 +236,8 @@ class Mamba final : public Mixer {
                                       .convolved = mamba_.form == Form::fused_forward};
     const Tensor workspace = recorder.workspace("conv_scan_workspace", op.workspace_bytes());
     recorder.compute("conv_scan", op,
-                     {.conv_weight = recorder.parameter(conv_weight_),
-                      .conv_bias = recorder.parameter(conv_bias_),
+                     {.conv_weight = recorder.parameter(convolution_.weight()),
+                      .conv_bias = recorder.parameter(convolution_.bias()),
                       .inputs = inputs(recorder, conv_input(kept.zxbcdt), kept),
                       .y = kept.y,
                       .workspace = workspace,
@@ -282,27 +271,8 @@ class Mamba final : public Mixer {
 
   /// Writes the xBC columns of din_proj_out.
   void convolve_backward(Recorder& recorder, const Saved& kept, Tensor dxbc, Tensor dzxbcdt) const {
-    const kernels::Conv1dBackward conv{.tokens = recorder.tokens(),
-                                       .channels = mamba_.conv_channels(),
-                                       .width = mamba_.conv_width,
-                                       .storage = recorder.storage(),
-                                       .accumulate = recorder.batch().accumulate,
-                                       .halo = static_cast<bool>(kept.halo)};
-    const Tensor workspace = recorder.workspace("conv_workspace", conv.workspace_bytes());
-    Tensor dhalo;
-    if (conv.halo) dhalo = recorder.scratch("dhalo", {kernels::kConv1dHalo, conv.channels});
-    recorder.compute("conv1d_backward", conv,
-                     {.dy = dxbc,
-                      .x = conv_input(kept.zxbcdt),
-                      .w = recorder.parameter(conv_weight_),
-                      .b = recorder.parameter(conv_bias_),
-                      .seq_idx = recorder.batch().seq_idx,
-                      .dx = conv_input(dzxbcdt),
-                      .dw = recorder.gradient(conv_weight_),
-                      .db = recorder.gradient(conv_bias_),
-                      .workspace = workspace,
-                      .halo = kept.halo,
-                      .dhalo = dhalo});
+    const Tensor dhalo = convolution_.backward(recorder, conv_input(kept.zxbcdt), dxbc,
+                                               conv_input(dzxbcdt), kept.halo);
     if (segments_.shared()) segments_.halo_gradient(recorder, dhalo, conv_input(dzxbcdt));
   }
 
@@ -318,11 +288,11 @@ class Mamba final : public Mixer {
         recorder.workspace("conv_scan_backward_workspace", op.workspace_bytes());
     recorder.compute("conv_scan_backward", op,
                      {.dy = dscan,
-                      .conv_weight = recorder.parameter(conv_weight_),
-                      .conv_bias = recorder.parameter(conv_bias_),
+                      .conv_weight = recorder.parameter(convolution_.weight()),
+                      .conv_bias = recorder.parameter(convolution_.bias()),
                       .inputs = inputs(recorder, conv_input(kept.zxbcdt), kept),
-                      .dconv_weight = recorder.gradient(conv_weight_),
-                      .dconv_bias = recorder.gradient(conv_bias_),
+                      .dconv_weight = recorder.gradient(convolution_.weight()),
+                      .dconv_bias = recorder.gradient(convolution_.bias()),
                       .gradients = gradients(recorder, conv_input(dzxbcdt), dzxbcdt),
                       .workspace = workspace});
   }
@@ -335,7 +305,8 @@ class Mamba final : public Mixer {
   GatedNorm norm_;
   Product in_proj_;
   Product out_proj_;
-  Parameter conv_weight_, conv_bias_, a_log_, d_, dt_bias_;
+  Convolution convolution_;
+  Parameter a_log_, d_, dt_bias_;
   std::vector<Parameter> parameters_;
 };
 
