@@ -489,6 +489,8 @@ def bad_input_is_refused(r):
              says=["optim.lr_factors", "layers.* half", ">= 0"])
     r.refuse('optim.decay_factors=["layers.9.* 1"]',
              says=["optim.decay_factors", "layers.9.* 1", "embedding.weight"])
+    r.refuse("optim.state_dtype=bf16", "optim.adam_beta2=0.999",
+             says=["optim.state_dtype", "optim.adam_beta2 = 0.999", "0.992"])
     r.refuse('optim.lr_factors=["* 0"]', says=["optim.lr_factors", "no parameter to train"])
     r.refuse("data.held_out_fraction=2", says=["data.held_out_fraction", "2"])
     r.refuse("model.pattern=M*Q", says=["model.pattern", "Q"])

@@ -188,21 +188,24 @@ TEST(optimizer_gpu, norm_of_many_slots_has_the_bits_of_the_reference) {
 
 // Parameters with their states; every third one without decay, every fourth with half the rate.
 struct Optimizer {
-  Optimizer(Dtype storage, bool with_master, std::int32_t ok, double clip_norm)
+  Optimizer(Dtype storage, bool with_master, std::int32_t ok, double clip_norm,
+            bool bf16_moments = false)
       : schedule(execution::accumulation(storage), {2}, Values{0.01, 0.1}),
         step(Dtype::int64, {1}, Values{6}),
         norm(execution::accumulation(storage), {1}, Values{3.5}),
         step_ok(int32_array({ok})),
         clip(clip_norm),
         storage_(storage),
-        with_master_(with_master) {}
+        with_master_(with_master),
+        bf16_moments_(bf16_moments) {}
 
   void add(const Values& parameter, const Values& gradient, const Values& m, const Values& v) {
     const Dtype sums = execution::accumulation(storage_);
+    const Dtype moments = bf16_moments_ ? Dtype::bf16 : sums;
     const auto n = static_cast<std::int64_t>(m.size());
     tensors.push_back({Array(storage_, {n}, parameter),
                        with_master_ ? Array(sums, {n}, parameter) : Array(),
-                       Array(sums, {n}, gradient), Array(sums, {n}, m), Array(sums, {n}, v)});
+                       Array(sums, {n}, gradient), Array(moments, {n}, m), Array(moments, {n}, v)});
   }
 
   template <class At>
@@ -221,7 +224,7 @@ struct Optimizer {
   }
   template <class At>
   void enqueue(Queue& q, At& at, const AdamwParts& parts) const {
-    Adamw{parts.pieces, storage_, with_master_, clip, {0.9, 0.95, 1e-8}}.run(
+    Adamw{parts.pieces, storage_, with_master_, clip, {0.9, 0.95, 1e-8}, bf16_moments_}.run(
         q, {at(schedule), at(step), at(norm), at(step_ok), parts.tensors});
   }
 
@@ -240,7 +243,7 @@ struct Optimizer {
 
  private:
   Dtype storage_;
-  bool with_master_;
+  bool with_master_, bf16_moments_;
 };
 
 // The same numbers in fp64 and in the storage dtype.
@@ -250,8 +253,8 @@ void add_random(Random& random, Dtype storage, const std::vector<std::int64_t>& 
   for (const std::int64_t count : counts) {
     const Values parameter = rounded(random.normal(count), storage);
     const Values gradient = rounded(random.normal(count), sums);
-    const Values m = rounded(random.normal(count, 0.1), sums);
-    const Values v = rounded(random.uniform(count, 0, 0.1), sums);
+    const Values m = rounded(random.normal(count, 0.1), Dtype::bf16);  // as moments may be stored
+    const Values v = rounded(random.uniform(count, 0, 0.1), Dtype::bf16);
     gpu.add(parameter, gradient, m, v);
     host.add(parameter, gradient, m, v);
   }
@@ -274,7 +277,9 @@ TEST(optimizer_gpu, adamw_matches_fp64) {
   for (const Dtype storage : {Dtype::fp32, Dtype::bf16})
     for (const bool with_master : {true, false})
       for (const auto& [counts, clip] : {std::pair{few, 1.0}, {few, 0.0}, {many, 10.0}}) {
-        Optimizer gpu(storage, with_master, 1, clip), host(Dtype::fp64, with_master, 1, clip);
+        const bool bf16_moments = clip == 0;
+        Optimizer gpu(storage, with_master, 1, clip, bf16_moments);
+        Optimizer host(Dtype::fp64, with_master, 1, clip);
         add_random(random, storage, counts, gpu, host);
         const auto results = on_gpu([&](Queue& q, auto& at) { gpu.enqueue(q, at); }, gpu.outputs(),
                                     counts.size() == 8 && clip > 0 ? 100 : 2);
@@ -300,7 +305,8 @@ TEST(optimizer_gpu, adamw_does_not_depend_on_cuts) {
   const std::int64_t count = 70 * kNormBlock + 5;
   for (const Dtype storage : {Dtype::fp32, Dtype::bf16})
     for (const bool with_master : {true, false}) {
-      Optimizer gpu(storage, with_master, 1, 1), host(Dtype::fp64, with_master, 1, 1);
+      Optimizer gpu(storage, with_master, 1, 1, !with_master);
+      Optimizer host(Dtype::fp64, with_master, 1, 1);
       add_random(random, storage, {count}, gpu, host);
       const auto results = [&](std::int64_t blocks) {
         return on_gpu(

@@ -201,14 +201,16 @@ State plain_step(State state, std::int64_t good_steps, double clip, const Values
 
 // The tensors of one step, bound whole.
 struct Tensors {
-  Tensors(Dtype storage, const std::vector<State>& states, bool with_master) {
+  Tensors(Dtype storage, const std::vector<State>& states, bool with_master,
+          bool bf16_moments = false) {
     const Dtype sums = execution::accumulation(storage);
+    const Dtype moments = bf16_moments ? Dtype::bf16 : sums;
     for (const State& s : states) {
       const auto n = static_cast<std::int64_t>(s.m.size());
       arrays.push_back({Array(storage, {n}, s.parameter),
                         with_master ? Array(sums, {n}, s.master) : Array(),
-                        Array(sums, {n}, s.gradient), Array(sums, {n}, s.m), Array(sums, {n}, s.v),
-                        s.decay, s.lr});
+                        Array(sums, {n}, s.gradient), Array(moments, {n}, s.m),
+                        Array(moments, {n}, s.v), s.decay, s.lr});
     }
     for (const OneState& a : arrays)
       whole.add({a.parameter.view(), a.master.view(), a.gradient.view(), a.m.view(), a.v.view()}, 0,
@@ -239,7 +241,8 @@ void run(Dtype storage, const AdamwParts& parts, std::int64_t good_steps, double
   const Array step_ok = int32_array({ok});
   on_queue([&](Queue& q) {
     const bool has_master{parts.tensors[0].master.view};
-    Adamw{parts.pieces, storage, has_master, clip, kOptions}.run(
+    const bool bf16_moments = parts.tensors[0].m.view.dtype() == Dtype::bf16;
+    Adamw{parts.pieces, storage, has_master, clip, kOptions, bf16_moments}.run(
         q, {schedule, step, norm, step_ok, parts.tensors});
     Advance{}.run(q, {.step = step, .step_ok = step_ok});
   });
@@ -281,6 +284,24 @@ TEST(optimizer, adamw_is_the_formula) {
           EXPECT_EQ(results[i].gradient, states[i].gradient);
         }
       }
+}
+
+// Moments of bf16 are what the update makes, rounded behind it.
+TEST(optimizer, adamw_rounds_moments_of_bf16_once) {
+  Random random;
+  for (const Dtype storage : kFloatingTypes)
+    for (const std::int64_t count : {1, 9000}) {
+      State state = random_state(random, count, storage, 1);
+      for (Values* moment : {&state.m, &state.v}) *moment = rounded(*moment, Dtype::bf16);
+      const State wide = run(storage, {state}, true, 3, 1, 1)[0];
+      const Tensors tensors(storage, {state}, true, true);
+      run(storage, tensors.whole, 3, 1, 1);
+      const State result = tensors.states()[0];
+      EXPECT_EQ(result.master, wide.master);
+      EXPECT_EQ(result.parameter, wide.parameter);
+      EXPECT_EQ(result.m, rounded(wide.m, Dtype::bf16));
+      EXPECT_EQ(result.v, rounded(wide.v, Dtype::bf16));
+    }
 }
 
 // By half, which is exact, of values that the stored parameter cannot hold.

@@ -24,6 +24,7 @@ forecast::TrainerOptions options_of(Dtype storage = Dtype::bf16, int microbatche
   options.model.vocabulary = 701;
   options.step.microbatches = microbatches;
   options.evaluation_microbatches = 0;
+  options.state.bf16_states = microbatches > 1;
   options.optimizer.window_elements = 2 * execution::kBucketGrain;
   return options;
 }

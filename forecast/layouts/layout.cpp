@@ -11,6 +11,7 @@
 #include "forecast/rates/machine_facts.hpp"
 #include "inputs/data/run_section.hpp"
 #include "layers/recording/config_section.hpp"
+#include "layers/step/step_section.hpp"
 
 namespace stowage::forecast {
 namespace {
@@ -21,14 +22,14 @@ using parallel::Axis;
 constexpr double kNormBytes = 4;
 constexpr double kMasterBytes = 4, kGradientBytes = 4;
 
-double state_bytes(const layers::Optimizer& optimizer) {
-  return 4 * static_cast<double>(optimizer.states.size());
+double state_bytes(const layers::StateOptions& state) {
+  return (state.bf16_states ? 2 : 4) * static_cast<double>(state.optimizer->states.size());
 }
 
 /// What the optimizer moves for an element: gradient, master and states read, all but the gradient
 /// written, and the weight.
-double update_bytes(const layers::Optimizer& optimizer) {
-  return kGradientBytes + 2 * (kMasterBytes + state_bytes(optimizer)) + 2;
+double update_bytes(const layers::StateOptions& state) {
+  return kGradientBytes + 2 * (kMasterBytes + state_bytes(state)) + 2;
 }
 
 parallel::GridShape without(parallel::GridShape shape, std::initializer_list<Axis> axes) {
@@ -198,7 +199,9 @@ void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const 
       static_cast<double>(execution::size_bytes(inputs::read(deck_, &inputs::TrainConfig::dtype)));
   const auto bucket = static_cast<double>(inputs::read(deck_, &ParallelConfig::bucket_elements));
   const double master = weight < kGradientBytes ? kMasterBytes : 0;
-  const layers::Optimizer& optimizer = *layers::StateOptions{}.optimizer;
+  const bool bf16_states =
+      read(deck_, &layers::OptimizerConfig::state_dtype) == execution::Dtype::bf16;
+  const layers::StateOptions state{.bf16_states = bf16_states};
   double sums_s = 0, gathers_s = 0, tail_s = 0;
   for (const auto& [group, count] : elements) {
     const parallel::Group which = parallel::gradient_group(group);
@@ -219,8 +222,8 @@ void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const 
       tail_s += last_s("reduce_scatter", last * wire) + last_s("all_gather", last * weight);
     }
     estimate.persistent_bytes +=
-        count * (weight + kGradientBytes) + count / ranks * (master + state_bytes(optimizer));
-    estimate.optimizer_s += count / ranks * (update_bytes(optimizer) + kNormBytes) /
+        count * (weight + kGradientBytes) + count / ranks * (master + state_bytes(state));
+    estimate.optimizer_s += count / ranks * (update_bytes(state) + kNormBytes) /
                             (rates.device_bytes_per_s * rates.memory_efficiency);
   }
   const double forward_s = std::max(0.0, times.forward_s - exchange.forward_s);

@@ -28,14 +28,16 @@ int part_of(const std::string& parameter, const layers::Model& model) {
   return layer;
 }
 
-/// How many states of an element a rank has on the device, with a master among them.
-double states_on_device(const layers::StateOptions& state, bool has_master) {
+/// Bytes of an element's states, with a master among them, that a rank has on the device.
+double states_on_device(const layers::StateOptions& state, layers::Precision precision) {
   const auto on_host = [&](std::string_view name) {
     return std::ranges::find(state.host.names, name) != state.host.names.end() ? state.host.fraction
                                                                                : 0.0;
   };
-  double sum = has_master ? 1 - on_host(layers::kMaster) : 0;
-  for (const std::string_view name : state.optimizer->states) sum += 1 - on_host(name);
+  const auto accum = static_cast<double>(size_bytes(precision.accumulation()));
+  const auto each = static_cast<double>(size_bytes(state.dtype(precision)));
+  double sum = precision.has_master() ? accum * (1 - on_host(layers::kMaster)) : 0;
+  for (const std::string_view name : state.optimizer->states) sum += each * (1 - on_host(name));
   return sum;
 }
 
@@ -44,7 +46,7 @@ void add_state(PartMemory& memory, const layers::Model& model, const layers::Sta
   const layers::Precision precision = model.precision();
   const auto weight = static_cast<double>(size_bytes(precision.storage));
   const auto accum = static_cast<double>(size_bytes(precision.accumulation()));
-  const double updated = states_on_device(state, precision.has_master()) * accum;
+  const double updated = states_on_device(state, precision);
   for (const layers::Parameter& p : model.parameters()) {
     const int ranks = zero ? holders.group(parallel::gradient_group(p.group)).size() : 1;
     const double bytes = static_cast<double>(p.elements()) * (weight + accum + updated / ranks);

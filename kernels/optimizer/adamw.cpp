@@ -14,8 +14,12 @@ using execution::View;
 
 template <class S>
 int Adamw::launch(const Operands<Pointers<S>>& o, void* stream) const {
-  return optimizer::launch_adamw<S>(adamw_pointers(*this, o),
-                                    {o.schedule, o.step, o.norm, o.step_ok, clip, options}, stream);
+  const auto with = [&]<class M>(M) {
+    return optimizer::launch_adamw<S, M>(adamw_pointers<S, M>(*this, o),
+                                         {o.schedule, o.step, o.norm, o.step_ok, clip, options},
+                                         stream);
+  };
+  return bf16_moments ? with(execution::Bf16()) : with(float());
 }
 
 // Gradient read; parameter or master, m and v read and written; with a master, parameter written.
@@ -25,7 +29,8 @@ Cost Adamw::cost() const {
   for (const Piece& piece : pieces) elements += piece.elements;
   const double update = has_master ? 2 * bytes(elements, sums) + bytes(elements, storage)
                                    : 2 * bytes(elements, storage);
-  return {15.0 * static_cast<double>(elements), 5 * bytes(elements, sums) + update};
+  return {15.0 * static_cast<double>(elements),
+          bytes(elements, sums) + 4 * bytes(elements, moments()) + update};
 }
 
 void Advance::run(Queue& queue, const Operands<View>& views) const {

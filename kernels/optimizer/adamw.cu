@@ -10,7 +10,8 @@
 // memory serves faster than less. Tensors off 16 bytes, and a tensor's last elements, go singly.
 // Multiply-adds are written out, so that an element's bits do not depend on which of both ways the
 // compiler fused: where a piece ends decides the way, and an update must not depend on the cut.
-// Cost: 30 bytes a bf16 parameter with an fp32 master, 28 an fp32 one; 25 instructions.
+// Cost: 30 bytes a bf16 parameter with an fp32 master, 28 an fp32 one;
+// 8 fewer with moments in bf16. 25 instructions.
 
 #include <algorithm>
 #include <cstdint>
@@ -31,23 +32,23 @@ constexpr int kGroups = 2;  ///< accesses of an array in flight
 constexpr int kPass = kThreads * kVector * kGroups;
 constexpr std::int64_t kChunk = 2 * kPass;
 
-template <class S>
+template <class S, class M>
 struct Entry {
-  AdamwPointers<S> tensor;
+  AdamwPointers<S, M> tensor;
   std::uint32_t first_chunk;
   bool aligned;  ///< all addresses allow 16-byte accesses
 };
 
 /// A kernel's arguments may take 32764 bytes.
 constexpr int kEntries = 500;
-template <class S>
+template <class S, class M>
 struct Table {
   AdamwInputs inputs;
   std::uint32_t chunks;
   int count;
-  Entry<S> entries[kEntries];
+  Entry<S, M> entries[kEntries];
 };
-static_assert(sizeof(Table<float>) <= 32764 && sizeof(Table<Bf16>) <= 32764);
+static_assert(sizeof(Table<Bf16, float>) <= 32764 && sizeof(Table<Bf16, Bf16>) <= 32764);
 
 /// The numbers of make_adamw_step, from device memory. Two threads: one for each power.
 __device__ __forceinline__ void make_step(const AdamwInputs& inputs, AdamwStep<float>& step) {
@@ -97,8 +98,8 @@ __device__ __forceinline__ void store4(Bf16* at, const float4& value) {
   __stcs(reinterpret_cast<uint2*>(at), bits);
 }
 
-template <class S>
-__device__ __forceinline__ void update_pass(const AdamwPointers<S>& tensor,
+template <class S, class M>
+__device__ __forceinline__ void update_pass(const AdamwPointers<S, M>& tensor,
                                             const AdamwStep<float>& step, std::int64_t first) {
   const std::int64_t base = first + threadIdx.x * kVector;
   float4 gradient[kGroups], old[kGroups], m[kGroups], v[kGroups];
@@ -124,22 +125,22 @@ __device__ __forceinline__ void update_pass(const AdamwPointers<S>& tensor,
   }
 }
 
-template <class S>
-__device__ __forceinline__ void update_element(const AdamwPointers<S>& tensor,
+template <class S, class M>
+__device__ __forceinline__ void update_element(const AdamwPointers<S, M>& tensor,
                                                const AdamwStep<float>& step, std::int64_t i) {
-  float m = tensor.m[i], v = tensor.v[i];
+  float m = device::to_float(tensor.m[i]), v = device::to_float(tensor.v[i]);
   const float old =
       tensor.master != nullptr ? tensor.master[i] : device::to_float(tensor.parameter[i]);
   const float updated = update(step, tensor.gradient[i], old, m, v);
-  tensor.m[i] = m;
-  tensor.v[i] = v;
+  tensor.m[i] = device::round_to<M>(m);
+  tensor.v[i] = device::round_to<M>(v);
   if (tensor.master != nullptr) tensor.master[i] = updated;
   tensor.parameter[i] = device::round_to<S>(updated);
 }
 
-template <class S>
+template <class S, class M>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
-    adamw(const __grid_constant__ Table<S> table) {
+    adamw(const __grid_constant__ Table<S, M> table) {
   __shared__ AdamwStep<float> shared_step;
   if (*table.inputs.step_ok == 0) return;
   make_step(table.inputs, shared_step);
@@ -148,7 +149,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   int at = 0;
   for (std::uint32_t chunk = blockIdx.x; chunk < table.chunks; chunk += gridDim.x) {
     while (at + 1 < table.count && table.entries[at + 1].first_chunk <= chunk) ++at;
-    const Entry<S>& entry = table.entries[at];
+    const Entry<S, M>& entry = table.entries[at];
     const std::int64_t begin = kChunk * (chunk - entry.first_chunk);
     const std::int64_t end = min(begin + kChunk, entry.tensor.elements);
     step.weight_decay = entry.tensor.decay * shared_step.weight_decay;
@@ -161,8 +162,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   }
 }
 
-template <class S>
-bool is_aligned(const AdamwPointers<S>& tensor) {
+template <class S, class M>
+bool is_aligned(const AdamwPointers<S, M>& tensor) {
   std::uintptr_t bits = 0;
   for (const void* address :
        {static_cast<const void*>(tensor.master), static_cast<const void*>(tensor.gradient),
@@ -174,27 +175,29 @@ bool is_aligned(const AdamwPointers<S>& tensor) {
 
 }  // namespace
 
-template <class S>
-int launch_adamw(std::span<const AdamwPointers<S>> tensors, const AdamwInputs& inputs,
+template <class S, class M>
+int launch_adamw(std::span<const AdamwPointers<S, M>> tensors, const AdamwInputs& inputs,
                  void* stream) {
   const int most_blocks = machine().multiprocessors * kBlocksPerMultiprocessor;
   if (most_blocks == 0) return cudaErrorNoDevice;
   for (std::size_t begin = 0; begin < tensors.size(); begin += kEntries) {
-    Table<S> table{.inputs = inputs, .chunks = 0, .count = 0, .entries = {}};
-    for (const AdamwPointers<S>& tensor :
+    Table<S, M> table{.inputs = inputs, .chunks = 0, .count = 0, .entries = {}};
+    for (const AdamwPointers<S, M>& tensor :
          tensors.subspan(begin, std::min<std::size_t>(kEntries, tensors.size() - begin))) {
       table.entries[table.count++] = {tensor, table.chunks, is_aligned(tensor)};
       table.chunks += static_cast<std::uint32_t>((tensor.elements + kChunk - 1) / kChunk);
     }
     const unsigned blocks = std::min(table.chunks, static_cast<std::uint32_t>(most_blocks));
     if (blocks == 0) continue;
-    adamw<S><<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(table);
+    adamw<S, M><<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(table);
     if (const cudaError_t status = cudaGetLastError(); status != cudaSuccess) return status;
   }
   return cudaSuccess;
 }
 
-template int launch_adamw(std::span<const AdamwPointers<float>>, const AdamwInputs&, void*);
-template int launch_adamw(std::span<const AdamwPointers<Bf16>>, const AdamwInputs&, void*);
+template int launch_adamw(std::span<const AdamwPointers<float, float>>, const AdamwInputs&, void*);
+template int launch_adamw(std::span<const AdamwPointers<float, Bf16>>, const AdamwInputs&, void*);
+template int launch_adamw(std::span<const AdamwPointers<Bf16, float>>, const AdamwInputs&, void*);
+template int launch_adamw(std::span<const AdamwPointers<Bf16, Bf16>>, const AdamwInputs&, void*);
 
 }  // namespace stowage::kernels::optimizer

@@ -33,6 +33,7 @@ struct Adamw {
   bool has_master;
   double clip;
   AdamwOptions options = {};
+  bool bf16_moments = false;  ///< m and v are stored in bf16: rounded behind the update
 
   /// Of one piece.
   template <class T>
@@ -40,7 +41,7 @@ struct Adamw {
     RowsOfType<T, Storage> parameter;
     RowsOfType<T, Sums> master;
     RowsOfType<T, const Sums> gradient;
-    RowsOfType<T, Sums> m, v;  ///< first and second moment
+    RowsOfType<T, Either> m, v;  ///< first and second moment
   };
   template <class T>
   struct Operands {
@@ -61,9 +62,12 @@ struct Adamw {
       f(sum("parameter", true, storage, all).in_any_shape(), o.tensors[i].parameter...);
       f(sum("master", true, sums, all).in_any_shape().when(has_master), o.tensors[i].master...);
       f(in("gradient", sums, all).in_any_shape(), o.tensors[i].gradient...);
-      f(sum("m", true, sums, all).in_any_shape(), o.tensors[i].m...);
-      f(sum("v", true, sums, all).in_any_shape(), o.tensors[i].v...);
+      f(sum("m", true, moments(), all).in_any_shape(), o.tensors[i].m...);
+      f(sum("v", true, moments(), all).in_any_shape(), o.tensors[i].v...);
     }
+  }
+  execution::Dtype moments() const {
+    return bf16_moments ? execution::Dtype::bf16 : execution::accumulation(storage);
   }
   STOWAGE_OPERATOR_MEMBERS;
 };

@@ -31,6 +31,12 @@ struct StateOptions {
   std::int64_t bucket_elements = std::int64_t{4} << 20;
   bool running_norm = false;  ///< kRunningNorm is kept, by which spikes are told
   const Optimizer* optimizer = &kAdamw;
+  bool bf16_states = false;  ///< of the optimizer, but not the master
+
+  /// Of the optimizer's states.
+  execution::Dtype dtype(Precision precision) const {
+    return bf16_states ? execution::Dtype::bf16 : precision.accumulation();
+  }
   StatesOnHost host = {};
 };
 

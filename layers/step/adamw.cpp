@@ -9,11 +9,14 @@ constexpr std::string_view kStates[] = {"adam_m", "adam_v"};
 
 void record(const ParameterUpdate& update) {
   const OptimizerConfig& config = update.config;
-  kernels::Adamw adamw{.pieces = {},
-                       .storage = update.recorder.storage(),
-                       .has_master = update.has_master,
-                       .clip = config.clip,
-                       .options = {config.beta1, config.beta2, config.epsilon}};
+  const std::vector<SomeRows>& states = update.parameters.front().states;
+  kernels::Adamw adamw{
+      .pieces = {},
+      .storage = update.recorder.storage(),
+      .has_master = update.has_master,
+      .clip = config.clip,
+      .options = {config.beta1, config.beta2, config.epsilon},
+      .bf16_moments = update.recorder.buffer(states.front().whole).dtype == execution::Dtype::bf16};
   kernels::Adamw::Operands<Tensor> operands{.schedule = update.schedule,
                                             .step = update.good_steps,
                                             .norm = update.grad_norm,
