@@ -231,7 +231,9 @@ def judge_times(a, b, options):
 def compare(a, b, options):
     """Prints all of one comparison; its exit code."""
     refuse_other_work(a, b)
-    print(f"# A {a.path}  {a.verdict}\n# B {b.path}  {b.verdict}")
+    for letter, one in (("A", a), ("B", b)):
+        commit = printable(text(one.file.attrs.get("git_describe", "an unknown commit")))
+        print(f"# {letter} {one.path}  {one.verdict}  at {commit}")
     print_differing_keys(a, b, of_machine=False)
     other = [key for key in FEWER if key in differing(a, b)]
     if other:
