@@ -58,6 +58,15 @@ TEST(command_line, extra_options) {
   EXPECT_EQ(shapes, (std::vector<std::string>{"B=1", "T=2"}));
 }
 
+TEST(command_line, an_option_that_is_given_again_takes_one_word_each_time) {
+  std::vector<std::string> texts;
+  const CommandLine line = parse({"--text", "[a,b]", "run.steps=3", "--text", "", "a.toml"},
+                                 {{"--text", "Texts", &texts}}, false);
+  EXPECT_EQ(texts, (std::vector<std::string>{"[a,b]", ""}));
+  EXPECT_EQ(line.overrides, (std::vector<std::string>{"run.steps=3"}));
+  EXPECT_EQ(line.deck, "a.toml");
+}
+
 TEST(command_line, options_that_ranks_must_share_are_those_that_decide_the_work) {
   bool flag = false;
   std::string path;

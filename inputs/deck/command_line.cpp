@@ -28,8 +28,12 @@ void add(CLI::App& app, const ExtraOption& option) {
       return app.add_flag(option.name, *target, option.help);
     } else {
       const bool number = std::is_arithmetic_v<Target>;
-      return app.add_option(option.name, *target, option.help)
-          ->type_name(number ? "N" : option.value);
+      CLI::Option* made = app.add_option(option.name, *target, option.help);
+      if constexpr (std::is_same_v<Target, std::vector<std::string>>)  // else it takes all words
+        made->expected(1)
+            ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+            ->allow_extra_args(false);
+      return made->type_name(number ? "N" : option.value);
     }
   };
   CLI::Option* added = std::visit(add_to, option.target);
