@@ -47,7 +47,7 @@ std::unique_ptr<forecast::TrainerPlan> make_plan(const Deck& deck, const Communi
                                                  Machine& machine, std::int64_t microbatches,
                                                  const inputs::Data& data, bool logits) {
   forecast::RunNeeds needs = forecast::training_needs(deck, data);
-  needs.logits = logits;
+  if (logits) needs.logits = layers::Logits::all;
   return std::make_unique<forecast::TrainerPlan>(forecast::trainer_options(
       deck, needs, microbatches, machine.connect(deck, world), machine.rank_order()));
 }
@@ -186,7 +186,7 @@ class Run {
     if (options_.evaluate_only) return evaluate_only();
     history_.gradients = gradients;
     const std::int64_t last = inputs::read(deck_, &inputs::RunConfig::steps);
-    const std::string change = checkpoints_.resume(trainer_, *data_.train);
+    const std::string change = checkpoints_.resume(trainer_, data_.train.get());
     rehearse();
     tokens_seen_ = checkpoints_.tokens_seen().value_or(
         static_cast<double>(checkpoints_.first_step()) * recording_.tokens_per_step());
@@ -228,7 +228,7 @@ class Run {
 
  private:
   bool evaluate_only() {
-    (void)checkpoints_.resume(trainer_, *data_.train);  // its norms are for steps
+    (void)checkpoints_.resume(trainer_, nullptr);  // its norms are for steps
     recording_.begin(trainer_.plan(), checkpoints_.tokens_seen().value_or(0));
     for (const std::string& changed : checkpoints_.changes()) recording_.note(changed);
     if (!checkpoints_.resumed())
@@ -259,7 +259,8 @@ class Run {
     (void)loop_.drain();
     rehearsed_ = digest_.make().text;
     trainer_.set_initial_state();
-    (void)checkpoints_.resume(trainer_, *data_.train);  // weights that the run starts from, if any
+    (void)checkpoints_.resume(trainer_,
+                              data_.train.get());  // weights that the run starts from, if any
     data_.train->seek(start);
     loop_.state_set();
     loop_.restart_clock();

@@ -45,7 +45,7 @@ struct RunNeeds {
   std::int64_t pairs = 0;                   ///< as layers::StepShape's
   bool evaluates = false;                   ///< enough is held out, and it is asked for
   bool saves = false;                       ///< checkpoints, if the deck names a directory
-  bool logits = false;                      ///< evaluations leave logits behind
+  layers::Logits logits{};                  ///< that evaluations leave behind
 };
 
 /// Those of a training run with these data: it evaluates and saves.

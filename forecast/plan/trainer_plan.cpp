@@ -112,6 +112,9 @@ TrainerPlan::TrainerPlan(const TrainerOptions& options)
   if (options_.state_copy) options_.planner.policy.state_copy_bytes = state_copy_bytes_;
   capacity_factors_ = capacity_factors(options_);
   if (capacity_factors_.size() > 1) options_.optimizer.attempts = true;  // a step may lack room
+  if (options_.evaluation_microbatches > 0)
+    for (const std::int64_t capacity : options_.capacities) evaluate(capacity);
+  if (options_.state.weights_only) return;
   plan_smallest();
   if (options_.larger_classes) plan_larger();
 }
@@ -119,10 +122,8 @@ TrainerPlan::TrainerPlan(const TrainerOptions& options)
 /// Those that most steps run.
 void TrainerPlan::plan_smallest() {
   auto& planned = training_.emplace_back();
-  for (const std::int64_t capacity : options_.capacities) {
+  for (const std::int64_t capacity : options_.capacities)
     planned.push_back(record(capacity, capacity_factors_.front()));
-    if (options_.evaluation_microbatches > 0) evaluate(capacity);
-  }
   Training& largest = *planned.back();
   largest.plan = offload::make_plan(largest.recorded.program, layout_,
                                     planner(options_.capacities.back()), &largest.choice);

@@ -21,14 +21,14 @@ struct TrainerOptions {
   layers::Precision precision;
   layers::StepShape step;                   ///< without capacity
   int evaluation_microbatches = 1;          ///< of the evaluation program; 0: none is made
-  bool logits = false;                      ///< evaluations leave logits behind
+  layers::Logits logits{};                  ///< that evaluations leave behind
   std::vector<std::int64_t> capacities{1};  ///< documents of a microbatch, ascending
   /// Classes of room for rows of experts that ranks share: so many times those of balanced ranks,
   /// ascending. Behind them is one with room for all.
   std::vector<double> capacity_factors;
   bool larger_classes = true;  ///< false: of these the first alone is planned, for a prediction
   layers::OptimizerConfig optimizer;
-  layers::StateOptions state;
+  layers::StateOptions state;  ///< with weights_only no training programs are made
   std::uint64_t seed = 1;
   layers::Sharing sharing;
   execution::ExecutorOptions executor;

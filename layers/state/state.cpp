@@ -101,18 +101,22 @@ PersistentLayout lay_out_state(const std::vector<Parameter>& parameters,
     add_class(layout, groups, what, lifetime, dtype, sharing, naming, leaves ? on_host : 0);
   };
   add("parameter", Lifetime::parameter, precision.storage, [](const auto& name) { return name; });
-  add("gradient", Lifetime::gradient, accum, gradient_name);
-  if (precision.has_master()) add(kMaster, Lifetime::optimizer_state, accum, master_name);
-  for (const std::string_view state : options.optimizer->states)
-    add(state, Lifetime::optimizer_state, options.dtype(precision),
-        [&](const std::string& name) { return state_name(state, name); });
+  if (!options.weights_only) {
+    add("gradient", Lifetime::gradient, accum, gradient_name);
+    if (precision.has_master()) add(kMaster, Lifetime::optimizer_state, accum, master_name);
+    for (const std::string_view state : options.optimizer->states)
+      add(state, Lifetime::optimizer_state, options.dtype(precision),
+          [&](const std::string& name) { return state_name(state, name); });
+  }
   for (const execution::TensorInfo& state : states) {
     layout.open_bucket(state.name, "", state.buffers[0].dtype);
     layout.add(state);
   }
-  layout.open_bucket(kGoodSteps, "", Dtype::int64);
-  layout.add(execution::one_buffer(kGoodSteps, Dtype::int64, {1}, Lifetime::optimizer_state));
-  if (options.running_norm) {
+  if (!options.weights_only) {
+    layout.open_bucket(kGoodSteps, "", Dtype::int64);
+    layout.add(execution::one_buffer(kGoodSteps, Dtype::int64, {1}, Lifetime::optimizer_state));
+  }
+  if (options.running_norm && !options.weights_only) {
     layout.open_bucket(kRunningNorm, "", Dtype::fp64);
     layout.add(execution::one_buffer(kRunningNorm, Dtype::fp64, {2}, Lifetime::optimizer_state));
   }

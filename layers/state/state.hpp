@@ -38,6 +38,7 @@ struct StateOptions {
     return bf16_states ? execution::Dtype::bf16 : precision.accumulation();
   }
   StatesOnHost host = {};
+  bool weights_only = false;  ///< parameters and the states of layers: what forward reads
 };
 
 /// Name of the count of steps that changed the parameters, (1) int64.
@@ -53,7 +54,8 @@ inline bool is_of_all_stages(const std::string& name) {
 /// Lays out parameters, gradients, fp32 masters (if any), the optimizer's states, the states of
 /// layers and the step count. Buckets follow the order of `parameters` (backward order), those of
 /// one reduction group apart from those of another. Masters and the optimizer's states are this
-/// rank's shards where ranks share them out.
+/// rank's shards where ranks share them out. With `weights_only` what a step alone needs is left
+/// out.
 execution::PersistentLayout lay_out_state(const std::vector<Parameter>& parameters,
                                           const std::vector<execution::TensorInfo>& states,
                                           Precision precision, const StateOptions& options,

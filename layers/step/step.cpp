@@ -198,19 +198,22 @@ TrainingProgram record_training(const Model& model, const StepShape& shape, cons
 
 EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,
                                     const execution::PersistentLayout& layout,
-                                    const Sharing& sharing, bool logits) {
+                                    const Sharing& sharing, Logits logits) {
   EvaluationProgram step;
   step.shape = shape;
   step.program = Program("evaluate", &layout);
   Program& program = step.program;
   program.begin_section("prologue");
   step.inputs = add_inputs(program, shape, model);
+  if (logits == Logits::chosen)
+    step.logit_rows = program.input(kLogitRows, Dtype::int32, {shape.capacity});
   gather_parameters(program, layout, sharing);
   step.loss = program.output("loss", model.precision().accumulation(), {2});
   step.hits = program.output(kHits, model.precision().accumulation(), {2});
-  if (logits)
-    step.logits = program.output(kLogits, model.precision().accumulation(),
-                                 {shape.tokens, model.config().vocabulary});
+  if (logits != Logits::none)
+    step.logits = program.output(
+        kLogits, model.precision().accumulation(),
+        {logits == Logits::all ? shape.tokens : shape.capacity, model.config().vocabulary});
   Handles handles;
   Recorder recorder(program, model.precision(), {}, handles);
   recorder.set_prefix("step");

@@ -280,7 +280,7 @@ std::string Checkpointing::find_latest() const {
   return found.path ? found.path->string() : std::string();
 }
 
-std::string Checkpointing::resume(Trainer& trainer, inputs::Loader& loader) const {
+std::string Checkpointing::resume(Trainer& trainer, inputs::Loader* loader) const {
   if (found_.empty()) return {};
   const WholeTensors tensors(trainer, world_);
   if (weights_) {
@@ -289,14 +289,18 @@ std::string Checkpointing::resume(Trainer& trainer, inputs::Loader& loader) cons
   }
   const results::Checkpoint checkpoint(found_);
   std::vector<results::TensorSpec> specs = saved(tensors);
-  const std::string change = match_running_norm(checkpoint, specs);
+  std::string change;
+  if (trainer.plan().options().state.weights_only)
+    checkpoint.require(specs, true);
+  else
+    change = match_running_norm(checkpoint, specs);
   load_parts(checkpoint, specs, tensors, trainer.device(),
              results::file_threads(parallel::cores_of_rank(world_)));
-  if (use_ == Use::evaluate) return change;  // the data may have fewer samples
+  if (loader == nullptr) return change;
   const results::CheckpointState& state = checkpoint.state();
-  loader.seek({static_cast<std::uint64_t>(results::integer_value(state, "loader.seed")),
-               results::integer_value(state, "loader.epoch"),
-               results::integer_value(state, "loader.sample")});
+  loader->seek({static_cast<std::uint64_t>(results::integer_value(state, "loader.seed")),
+                results::integer_value(state, "loader.epoch"),
+                results::integer_value(state, "loader.sample")});
   return change;
 }
 

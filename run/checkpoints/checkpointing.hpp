@@ -34,6 +34,8 @@ class Checkpointing {
 
   /// True if the run goes on from something.
   bool resumed() const { return !found_.empty(); }
+  /// That: the path of a checkpoint, or hf: and a folder.
+  const std::string& found() const { return found_; }
   bool enabled() const { return !directory_name_.empty(); }
   /// Steps that are done before this run; 0: it starts from the beginning.
   std::int64_t first_step() const { return first_step_; }
@@ -55,9 +57,11 @@ class Checkpointing {
   /// Collective. Takes the memory for copies of the state, before step 1.
   /// @param run uuid of the run, for what it saves
   void prepare(Trainer& trainer, forecast::CopyPlace copy, std::string run);
-  /// Loads what was found, on every rank. @return a line for people if it has more or less than the
-  /// run keeps, which checkpoint.allow_changes allows; else nothing
-  std::string resume(Trainer& trainer, inputs::Loader& loader) const;
+  /// Loads what was found, on every rank: of a trainer of weights alone these.
+  /// @param loader goes to where the checkpoint's was; null if it only evaluates
+  /// @return a line for people if it has more or less than the run keeps, which
+  /// checkpoint.allow_changes allows; else nothing
+  std::string resume(Trainer& trainer, inputs::Loader* loader) const;
 
   /// Whether training goes on while the file is written.
   enum class Pace { overlapping, wait };
@@ -101,7 +105,7 @@ class Checkpointing {
   Use use_;
   std::string directory_name_;
   std::string resume_;
-  std::string found_;  ///< path of the checkpoint to resume from, or empty
+  std::string found_;  ///< empty: nothing
   std::optional<results::ResumedFrom> from_;
   std::int64_t first_step_ = 0;
   std::optional<double> tokens_seen_;
