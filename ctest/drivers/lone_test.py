@@ -18,6 +18,8 @@ import uuid
 from process_cases import Cases, least_address_space, within_address_space
 
 CASES = case = Cases()
+PROGRAMS = ("stowage_train", "stowage_plan", "stowage_data", "stowage_convert", "stowage_generate")
+SAID = ("--initial-weights", "--prompt", "1 2 3", "--tokens", "20")
 PATIENCE_S = 60
 MOST_BYTES = 200 << 20
 
@@ -86,16 +88,18 @@ class Lone:
 
 @case
 def each_is_one_process(r):
-    for program in ("stowage_train", "stowage_plan", "stowage_data", "stowage_convert"):
+    for program in PROGRAMS:
         assert r.watch(r.start(program, "--help")) == 0, program
     assert r.watch(r.start("stowage_train", r.deck)) == 0
     assert r.watch(r.start("stowage_train", r.deck, "optim.lr=no")) == 2
+    assert r.watch(r.start("stowage_generate", r.deck, *SAID)) == 0
+    assert r.watch(r.start("stowage_generate", r.deck)) == 2
     r.nothing_is_left()
 
 
 @case
 def closed_streams_end_with_a_code(r):
-    for program in ("stowage_train", "stowage_plan", "stowage_data", "stowage_convert"):
+    for program in PROGRAMS:
         code = r.watch(r.start(program, "--help", closed=(1, 2)))
         assert code == 4, (program, code)
     for closed, lost in (((1, 2), 4), ((0, 1, 2), 4), ((1,), 4), ((2,), 0), ((0,), 0)):
@@ -104,6 +108,11 @@ def closed_streams_end_with_a_code(r):
         assert code == lost, (closed, code)
         assert pathlib.Path(name).read_bytes()[:4] == b"\x89HDF", name  # no text went into it
     assert r.watch(r.start("stowage_train", "gone.toml", closed=(1, 2))) == 2
+    for closed, lost in (((0, 1, 2), 4), ((1,), 4), ((2,), 0), ((0,), 0)):
+        name = "said" + "".join(map(str, closed)) + ".jsonl"
+        code = r.watch(r.start("stowage_generate", r.deck, *SAID, "--json", name, closed=closed))
+        assert code == lost, (closed, code)
+        assert pathlib.Path(name).read_bytes()[:1] == b"{", name
     r.nothing_is_left()
 
 
@@ -121,14 +130,16 @@ def a_missing_working_directory_is_refused(r):
 def too_little_memory_ends_with_3(r):
     if b"__asan_init" in (r.folder / "stowage_train").read_bytes():
         sys.exit(77)  # a sanitizer needs more address space than any limit leaves
-    program = r.folder / "stowage_train"
-    least = least_address_space(program, r.env)
-    for kib in (least, least + 100_000, least + 200_000):
-        done = subprocess.run(within_address_space(kib, program, r.deck), env=r.env,
-                              capture_output=True, text=True, timeout=PATIENCE_S)
-        assert done.returncode == 3, (kib, done.returncode, done.stderr)
-        assert done.stderr.count("stowage: error:") == 1, done.stderr
-        assert "ulimit -v" in done.stderr, done.stderr
+    for name, words in (("stowage_train", ()),
+                        ("stowage_generate", (*SAID, "model.vocab_size=2000000"))):
+        program = r.folder / name
+        least = least_address_space(program, r.env)
+        for kib in (least, least + 100_000, least + 200_000):
+            done = subprocess.run(within_address_space(kib, program, r.deck, *words), env=r.env,
+                                  capture_output=True, text=True, timeout=PATIENCE_S)
+            assert done.returncode == 3, (name, kib, done.returncode, done.stderr)
+            assert done.stderr.count("stowage: error:") == 1, done.stderr
+            assert "ulimit -v" in done.stderr, done.stderr
     r.nothing_is_left()
 
 
@@ -148,11 +159,12 @@ def a_reader_that_goes_away_leaves_nothing(r):
 def killed_at_any_moment_it_leaves_nothing(r):
     for sent in (signal.SIGKILL, signal.SIGTERM):
         for i in range(8):
-            process = r.start("stowage_train", r.deck, closed=(1, 2) if i % 2 else ())
-            time.sleep(0.06 * i)
-            process.send_signal(sent)
-            process.wait(timeout=PATIENCE_S)
-            r.nothing_is_left()
+            for program, words in (("stowage_train", ()), ("stowage_generate", SAID)):
+                process = r.start(program, r.deck, *words, closed=(1, 2) if i % 2 else ())
+                time.sleep(0.06 * i)
+                process.send_signal(sent)
+                process.wait(timeout=PATIENCE_S)
+                r.nothing_is_left()
 
 
 def main():

@@ -19,7 +19,7 @@ FOLDER = pathlib.Path(__file__).parent
 PROGRAMS = ("stowage_bench_comm", "stowage_bench_offload", "stowage_bench_scaling",
             "stowage_convert", "stowage_convert export", "stowage_convert import", "stowage_data",
             "stowage_data check", "stowage_data documents", "stowage_data prepare",
-            "stowage_data stats", "stowage_plan", "stowage_train")
+            "stowage_data stats", "stowage_generate", "stowage_plan", "stowage_train")
 
 PAGE = """# Programs
 

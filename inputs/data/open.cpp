@@ -40,8 +40,9 @@ void require_prose(const MappedFile& file) {
   }
 }
 
-/// The format of a file, by its magic.
-SourceKind detect(const std::string& path) {
+}  // namespace
+
+SourceKind detect_source(const std::string& path) {
   const std::string index = detail::megatron_index_path(path);
   std::error_code ignored;
   if (index == path || std::filesystem::is_regular_file(index, ignored)) {
@@ -67,9 +68,11 @@ SourceKind detect(const std::string& path) {
   return SourceKind::text;
 }
 
+namespace {
+
 std::unique_ptr<TokenSource> open_tokens(const SourceOptions& options) {
   const SourceKind kind =
-      options.kind == SourceKind::automatic ? detect(options.path) : options.kind;
+      options.kind == SourceKind::automatic ? detect_source(options.path) : options.kind;
   switch (kind) {
     case SourceKind::megatron:
       return detail::open_megatron(options);

@@ -55,6 +55,10 @@ enum class SourceKind { automatic, text, megatron, llmc, synthetic };
 /// error for another word.
 SourceKind source_kind(std::string_view word);
 
+/// The format of a file that `automatic` opens, by its magic. Throws a usage error for a missing
+/// file and for one of no known format.
+SourceKind detect_source(const std::string& path);
+
 /// Whether the file mask_path(path) counts. automatic: if it is there.
 enum class MaskUse { automatic, required, none };
 
