@@ -29,20 +29,25 @@ class Test(Tree):
     def test_all_that_there_is(self):
         self.stub("python3")
         self.write_plot()
+        self.stub("stowage_generate", folder=self.root / "build/host/bin")
         said = self.bash("scripts/test.sh", "--plain", "--all", "--", "-L", "unit")
         def configured(preset, tests="ON", werror="ON"):
             return (f"cmake --preset {preset} -DSTOWAGE_TESTS={tests} -DSTOWAGE_WERROR={werror} "
                     f"{LAUNCHERS}")
         train = ("build/host/bin/stowage_train inputs/quickstart.toml "
-                 "run.output=runs/quickstart/quickstart.h5")
+                 "run.output=runs/quickstart/quickstart.h5 "
+                 "checkpoint.directory=runs/quickstart/checkpoint checkpoint.resume=never")
         self.assertEqual(self.calls[1:], [
             configured("host"), "cmake --build --preset host --parallel 3",
             "ctest --preset host --parallel 4 --output-junit ctest.xml -L unit",
             "python3 ctest/lint/tidy.py --tree build/host --jobs 3",
             configured("asan"), "cmake --build --preset asan --parallel 3",
             "ctest --preset asan --parallel 2", configured("host", "OFF", "OFF"),
-            "cmake --build --preset host --parallel 3 --target stowage_train",
+            "cmake --build --preset host --parallel 3 --target stowage_train stowage_generate",
             f"mpirun --oversubscribe --bind-to none -np 2 {train}",
+            "stowage_generate inputs/quickstart.toml "
+            "checkpoint.directory=runs/quickstart/checkpoint train.seq_length=256 "
+            "--prompt In the beginning  --tokens 110 --temperature 0.7 --top-p 0.9",
             configured("plain"), "cmake --build --preset plain --parallel 3"])
         self.assertIn(("clang-tidy", 360, "ok"), self.phases(said))
         self.assertIn(("sanitizers", 900, "ok"), self.phases(said))
@@ -327,14 +332,18 @@ class Others(Tree):
         self.bash("scripts/quickstart.sh", "a=1", STOWAGE_RANKS="4", code=2)  # no plot.py here
         self.assertEqual(self.calls[-1], "mpirun --oversubscribe --bind-to none -np 4 "
                          "build/host/bin/stowage_train inputs/quickstart.toml "
-                         "run.output=runs/quickstart/quickstart.h5 a=1")
+                         "run.output=runs/quickstart/quickstart.h5 "
+                         "checkpoint.directory=runs/quickstart/checkpoint a=1 "
+                         "checkpoint.resume=never")
         self.assertTrue((self.root / "runs/quickstart").is_dir())
         self.write_plot()
+        self.stub("stowage_generate", folder=self.root / "build/host/bin")
         said = self.bash("scripts/quickstart.sh", STOWAGE_PRESET="")
         self.assertIn("   runs/quickstart/plot.png\n", said)
         self.assertEqual((self.root / "runs/quickstart/plot.png").read_text(),
                          "runs/quickstart/quickstart.h5")
-        self.assertEqual([call.split()[0] for call in self.calls], ["cmake", "cmake", "mpirun"])
+        self.assertEqual([call.split()[0] for call in self.calls], ["cmake", "cmake", "mpirun",
+                                                                 "stowage_generate"])
 
     def test_predicted_layouts(self):
         plan = 'if [ "$1" = --version ]; then echo v1; else cat "$1"; echo "${@:2}"; fi'
