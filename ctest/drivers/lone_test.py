@@ -130,8 +130,9 @@ def a_missing_working_directory_is_refused(r):
 def too_little_memory_ends_with_3(r):
     if b"__asan_init" in (r.folder / "stowage_train").read_bytes():
         sys.exit(77)  # a sanitizer needs more address space than any limit leaves
-    for name, words in (("stowage_train", ()),
-                        ("stowage_generate", (*SAID, "model.vocab_size=2000000"))):
+    for name, words, says in (
+            ("stowage_train", (), "ulimit -v"),
+            ("stowage_generate", (*SAID, "model.vocab_size=2000000"), "memory")):
         program = r.folder / name
         least = least_address_space(program, r.env)
         for kib in (least, least + 100_000, least + 200_000):
@@ -139,7 +140,7 @@ def too_little_memory_ends_with_3(r):
                                   capture_output=True, text=True, timeout=PATIENCE_S)
             assert done.returncode == 3, (name, kib, done.returncode, done.stderr)
             assert done.stderr.count("stowage: error:") == 1, done.stderr
-            assert "ulimit -v" in done.stderr, done.stderr
+            assert says in done.stderr, done.stderr
     r.nothing_is_left()
 
 

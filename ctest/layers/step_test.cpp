@@ -173,7 +173,7 @@ TEST(step, decay_is_of_the_parameters_that_its_factors_name) {
 
 TEST(step, a_factor_is_a_pattern_and_a_number) {
   for (const char* line : {"", "layers.*", "layers.* x", "layers.* -1", "layers.* 1 2", "1",
-                           "layers.* inf", "layers.* nan"})
+                           "layers.* inf", "layers.* nan", "layers.* 1e308"})
     EXPECT_FALSE(layers::read_parameter_factor(line)) << line;
   const auto given = layers::read_parameter_factor(" layers.[13].*\t1e-2 ");
   ASSERT_TRUE(given);

@@ -2,10 +2,12 @@
 
 #include <fmt/core.h>
 
+#include <iterator>
 #include <optional>
 #include <vector>
 
 #include "execution/error.hpp"
+#include "execution/printable.hpp"
 #include "forecast/layouts/fit.hpp"
 #include "forecast/layouts/training_cost.hpp"
 #include "forecast/plan/memory_fit.hpp"
@@ -45,26 +47,27 @@ class Deepest {
     const parallel::GridShape shape = rank_options(deck, described_data(deck)).sharing.ranks.shape;
     if (shape.ranks() > 1)
       execution::throw_usage("--deepest: is of one rank; the deck asks for {}", shape.describe());
+    // As deep as the deck is: what is refused here has another cause than its depth.
+    (void)again(options_of(deck_of(depth(), kRows[0])));
   }
 
   inputs::Deck deck_of(std::int64_t layers, const Kept& kept) const {
     std::string pattern;
     for (std::int64_t i = 0; i < layers; ++i)
       pattern += pattern_[static_cast<std::size_t>(i) % pattern_.size()];
-    std::vector<std::string> overrides{inputs::override_of(&ModelConfig::pattern, pattern)};
-    if (kept.states)
-      overrides.push_back(inputs::override_of(&offload::OffloadConfig::states, "[\"all\"]"));
+    const std::vector<std::string> overrides{
+        inputs::override_of(&ModelConfig::pattern, pattern),
+        inputs::override_of(&offload::OffloadConfig::states, kept.states ? "[\"all\"]" : "[]")};
     return inputs::Deck::parse(deck_.text(), "the deck", overrides);
   }
 
   std::optional<LargestFit> find(const Kept& kept) const {
-    return largest_fit(kMostLayers, [&](std::int64_t layers) {
+    return largest_fit(depth(), kMostLayers, memory_, [&](std::int64_t layers) {
+      execution::print_remark(fmt::format("# planning {} layers: {}", layers, kept.name));
       return plan_fit(
           [&] {
-            const inputs::Deck deck = deck_of(layers, kept);
-            TrainerOptions options = rank_options(deck, described_data(deck));
-            options.evaluation_microbatches = 0;
-            options.planner.policy = policy(options, kept);
+            TrainerOptions options = options_of(deck_of(layers, kept));
+            if (kept.again) options.planner.policy = again(options);
             return options;
           },
           memory_);
@@ -72,12 +75,18 @@ class Deepest {
   }
 
  private:
-  Policy policy(const TrainerOptions& options, const Kept& kept) const {
-    Policy policy = no_policy(options.planner.policy);
-    if (!kept.again) return policy;
-    TrainerOptions plain = options;
-    plain.planner.policy = policy;
-    return full_recompute(policy, TrainerPlan(plain).training().front()->recorded.program);
+  std::int64_t depth() const { return std::ssize(pattern_); }
+
+  static TrainerOptions options_of(const inputs::Deck& deck) {
+    TrainerOptions options = rank_options(deck, described_data(deck));
+    options.evaluation_microbatches = 0;
+    options.planner.policy = no_policy(options.planner.policy);
+    return options;
+  }
+
+  static Policy again(const TrainerOptions& options) {
+    const TrainerPlan plain(options);
+    return full_recompute(options.planner.policy, plain.training().front()->recorded.program);
   }
 
   const inputs::Deck& deck_;

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "execution/error.hpp"
 #include "forecast/plan/memory_table.hpp"
 
@@ -22,20 +24,41 @@ std::optional<Fit> plan_fit(const std::function<TrainerOptions()>& make, std::in
   return std::nullopt;
 }
 
-std::optional<LargestFit> largest_fit(std::int64_t most,
+namespace {
+
+/// Where the line through two fits meets the memory; above the second.
+std::int64_t guess(const LargestFit& one, const LargestFit& other, std::int64_t most,
+                   std::int64_t memory) {
+  const auto bytes = [](const LargestFit& of) { return static_cast<double>(of.fit.device_bytes); };
+  const double each = (bytes(other) - bytes(one)) / static_cast<double>(other.size - one.size);
+  const auto left = static_cast<double>(most - other.size);
+  const double more = each > 0 ? (static_cast<double>(memory) - bytes(other)) / each : left;
+  return other.size + std::max<std::int64_t>(1, static_cast<std::int64_t>(std::min(more, left)));
+}
+
+}  // namespace
+
+std::optional<LargestFit> largest_fit(std::int64_t first, std::int64_t most, std::int64_t memory,
                                       const std::function<std::optional<Fit>(std::int64_t)>& plan) {
   std::optional<LargestFit> best;
-  std::int64_t size = 0, step = 1;
-  const auto fits = [&] {
-    const std::optional<Fit> fit = plan(size + step);
-    if (!fit) return false;
-    size += step;
-    best = {size, *fit};
-    return true;
+  std::int64_t high = most + 1;  // does not fit
+  const auto low = [&] { return best ? best->size : 0; };
+  const auto fits = [&](std::int64_t size) {
+    const std::optional<Fit> fit = plan(size);
+    if (fit)
+      best = {size, *fit};
+    else
+      high = size;
+    return fit.has_value();
   };
-  while (size + step <= most && fits()) step *= 2;
-  for (step /= 2; step > 0; step /= 2)
-    if (size + step <= most) fits();
+  if (fits(std::min(first, most)) && 2 * low() <= most) {
+    const LargestFit one = *best;
+    if (fits(2 * low()) && low() < most) fits(guess(one, *best, most, memory));
+  }
+  for (std::int64_t step = 1; high > most && low() < most; step *= 2)
+    fits(std::min(most, low() + step));
+  for (std::int64_t step = 1; high - step > low() && !fits(high - step);) step *= 2;
+  while (high - low() > 1) fits(low() + (high - low()) / 2);
   return best;
 }
 

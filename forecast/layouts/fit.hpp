@@ -26,9 +26,11 @@ struct LargestFit {
   std::int64_t size = 0;
   Fit fit;
 };
-/// Doubles the size while it fits, then halves the step. Nothing: not even 1 fits.
+/// Guesses by two sizes, since memory is nearly linear in the size, and goes on from there in steps
+/// that double. Nothing: not even 1 fits.
+/// @param first size that is tried  @param memory of the device
 /// @param plan of a size; what is above one that does not fit does not fit either
-std::optional<LargestFit> largest_fit(std::int64_t most,
+std::optional<LargestFit> largest_fit(std::int64_t first, std::int64_t most, std::int64_t memory,
                                       const std::function<std::optional<Fit>(std::int64_t)>& plan);
 
 /// Device memory in GiB, pinned host memory in GiB, and seconds: cells of a row. "-": not known.

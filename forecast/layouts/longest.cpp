@@ -58,7 +58,7 @@ class Longest {
   /// Of tokens.
   std::optional<LargestFit> find(const Policy& policy) const {
     std::optional<LargestFit> best =
-        largest_fit(std::min(kMost, kMostTokens / step_), [&](std::int64_t length) {
+        largest_fit(1, std::min(kMost, kMostTokens / step_), memory_, [&](std::int64_t length) {
           return plan_fit(
               [&] {
                 TrainerOptions options = options_;

@@ -71,8 +71,9 @@ void check_factors(const Deck& deck, const layers::OptimizerConfig& config) {
             return layers::read_parameter_factor(line)->matches(p.name);
           }))
         execution::throw_usage(
-            "{}: '{}' is of no parameter of this model; its parameters are such as {} and {}",
-            cite(deck, member), line, parameters.front().name, parameters.back().name);
+            "{}: '{}' is of no parameter of this model; its parameters are such as {}, {} and {}",
+            cite(deck, member), line, parameters.front().name,
+            parameters[parameters.size() / 2].name, parameters.back().name);
   if (std::ranges::all_of(parameters, [&](const layers::Parameter& p) {
         return layers::factor_of(p.name, config.lr_factors, 1) == 0;
       }))

@@ -72,6 +72,9 @@ TrainerOptions rank_options(const inputs::Deck& deck, const PlannedData& data,
 std::int64_t usable_memory(const inputs::Deck& deck, std::string_view option) {
   constexpr std::int64_t kReserve = std::int64_t{2} << 30;
   const std::int64_t bytes = read(deck, &MachineConfig::device_memory_bytes) - kReserve;
+  if (bytes + kReserve > 0 && bytes <= 0)
+    execution::throw_usage("{}: {}: drivers and libraries need {} of it", option,
+                           cite(deck, &MachineConfig::device_memory_bytes), kReserve);
   if (bytes <= 0)
     execution::throw_usage(
         "{}: {}: say how much memory a device has, or include one of inputs/machines/ (in "

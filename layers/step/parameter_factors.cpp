@@ -2,12 +2,17 @@
 
 #include <fnmatch.h>
 
-#include <cmath>
 #include <sstream>
 
 #include "inputs/deck/words.hpp"
 
 namespace stowage::layers {
+
+namespace {
+
+constexpr double kMostFactor = 1000;  // beyond it updates leave every storage type soon
+
+}  // namespace
 
 bool ParameterFactor::matches(const std::string& parameter) const {
   return fnmatch(pattern.c_str(), parameter.c_str(), 0) == 0;
@@ -18,7 +23,7 @@ std::optional<ParameterFactor> read_parameter_factor(const std::string& line) {
   std::string pattern, factor, rest;
   if (!(words >> pattern >> factor) || words >> rest) return std::nullopt;
   const std::optional<double> value = inputs::number(factor);
-  if (!value || !std::isfinite(*value) || *value < 0) return std::nullopt;
+  if (!value || *value < 0 || *value > kMostFactor) return std::nullopt;
   return ParameterFactor{std::move(pattern), *value};
 }
 

@@ -9,12 +9,12 @@ namespace stowage::layers {
 /// A factor of the parameters whose names match: "layers.*.norm.weight 0.5".
 struct ParameterFactor {
   std::string pattern;  ///< of a shell: * any letters, ? one, [ab] one of these
-  double factor = 1;    ///< >= 0
+  double factor = 1;    ///< 0 to 1000
 
   bool matches(const std::string& parameter) const;
 };
 
-/// Null: `line` is no pattern with a number >= 0 behind it.
+/// Null: `line` is no pattern with such a number behind it.
 std::optional<ParameterFactor> read_parameter_factor(const std::string& line);
 
 /// The factor of a parameter: of the last line that matches its name, or `otherwise`.

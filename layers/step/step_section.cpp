@@ -89,8 +89,9 @@ std::vector<Row<OptimizerConfig>> rows<OptimizerConfig>() {
       row(&OptimizerConfig::lr_factors,
           {.key = "optim.lr_factors",
            .numerics = true,
-           .help = "Factors of the learning rate by the parameter's name, as \"layers.*.moe.* "
-                   "0.5\"; * stands for any letters, the last line that matches counts. 0: the "
+           .help = "Factors of the learning rate by the parameter's name, as "
+                   "\"layers.*.experts.* 0.5\"; * stands for any letters, the last line that "
+                   "matches counts. 0: the "
                    "parameter is frozen, and its gradient is not part of the norm."}),
       row(&OptimizerConfig::decay_factors,
           {.key = "optim.decay_factors",
@@ -160,7 +161,7 @@ void check(const OptimizerConfig& config, const inputs::Deck& deck) {
       if (!read_parameter_factor(line))
         execution::throw_usage(
             "{}: '{}' is no factor of parameters; allowed: a pattern of their names and a number "
-            ">= 0, as \"layers.*.moe.* 0.5\"",
+            "from 0 to 1000, as \"layers.*.experts.* 0.5\"",
             cite(deck, member), line);
 }
 

@@ -65,13 +65,18 @@ def configuration(result):
     return tells | keys
 
 
+def cell(value):
+    """Code in a table of Markdown: TensorBoard's renderer ends it at these two signs."""
+    return str(value).replace("`", "'").replace("|", "\u2502")
+
+
 def write_tensorboard(result, folder):
     from tensorboard.compat.proto import event_pb2, summary_pb2
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
     from tensorboard.util import tensor_util
 
     writer = EventFileWriter(str(folder))
-    rows = "\n".join(f"| {key} | `{value}` |" for key, value in configuration(result).items())
+    rows = "\n".join(f"| {key} | `{cell(value)}` |" for key, value in configuration(result).items())
     deck = summary_pb2.Summary.Value(
         tag="deck", tensor=tensor_util.make_tensor_proto(f"| key | value |\n| --- | --- |\n{rows}"),
         metadata=summary_pb2.SummaryMetadata(
