@@ -12,6 +12,7 @@ MEDIAN_TO_MEAN = 1.2533  # deviation of a median beside that of a mean: sqrt(pi 
 SIGMAS = 5
 LEAST = 0.03  # of the middle: what no machine room is even to
 FEWEST = 3  # equals: of two that differ nobody knows which is right
+INTERVAL = 1.96  # deviations from the middle of a 95 % interval to its ends
 
 
 def sigma(values):
@@ -19,18 +20,27 @@ def sigma(values):
     return MAD_TO_SIGMA * statistics.median(abs(value - middle) for value in values)
 
 
-def outliers(samples):
-    """@param samples seconds by name, several of each
-    @return by name how much slower than the middle it is, as a part of that, for those out of band
+def of_samples(times):
+    """Their median and its deviation."""
+    return statistics.median(times), MEDIAN_TO_MEAN * sigma(times) / math.sqrt(len(times))
+
+
+def of_interval(median, low, high):
+    """The same of a median with its 95 % interval; without one its deviation is not known: 0."""
+    return median, (high - low) / (2 * INTERVAL) if low is not None else 0.0
+
+
+def outliers(measured, higher_is_worse=True):
+    """@param measured (median, deviation of it) by name
+    @return by name how much worse than the middle it is, as a part of that, for those out of band
     """
-    if len(samples) < FEWEST:
+    if len(measured) < FEWEST:
         return {}
-    medians = {name: statistics.median(times) for name, times in samples.items()}
-    middle = statistics.median(medians.values())
-    between = sigma(list(medians.values()))
+    medians = [median for median, _ in measured.values()]
+    middle, between = statistics.median(medians), sigma(medians)
     out = {}
-    for name, times in samples.items():
-        own = MEDIAN_TO_MEAN * sigma(times) / math.sqrt(len(times))
-        if medians[name] - middle > max(SIGMAS * math.hypot(between, own), LEAST * middle):
-            out[name] = medians[name] / middle - 1
+    for name, (median, own) in measured.items():
+        worse = median - middle if higher_is_worse else middle - median
+        if worse > max(SIGMAS * math.hypot(between, own), LEAST * middle):
+            out[name] = worse / middle
     return out

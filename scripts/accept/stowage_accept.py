@@ -1,20 +1,24 @@
 #!/usr/bin/env python3
-"""Accepts a machine, or says what is wrong with it: each device alone, then pairs, then all ranks,
-then decks on the layout that is predicted to be the quickest, beside what was predicted.
+"""Accepts a machine, or says what is wrong with it: health and limits of each GPU, a training on
+each device alone, exchanges of pairs and of all ranks, then decks on the layout that is predicted
+to be the quickest, beside what was predicted.
 
   stowage_accept MACHINE.toml --ranks 8 --decks hybrid-dense-1b,hybrid-moe-2b --out acceptance
   stowage_accept MACHINE.toml --ranks 8 --pledge pledge.json       predictions alone, with a digest
   stowage_accept MACHINE.toml --ranks 8 --against pledge.json      held against these
+  stowage_accept MACHINE.toml --ranks 8 --soak 2h --sign key.pem   two hours, signed
 
 MACHINE.toml is what `stowage_plan --machine` takes; without rates in it nothing is predicted. OUT
-gets the result set of each run, acceptance.json and acceptance.md. Ends with 0 if all is well, 1 if
-not, 2 for a command line or a pledge that cannot be, 3 for what the environment lacks.
+gets the result set of each run, SHA256SUMS of all that was judged, acceptance.json and
+acceptance.md. Ends with 0 if all is well, 1 if not, 2 for a command line or a pledge that cannot
+be, 3 for what the environment lacks. Names of devices and their health need the package h5py.
 """
 import argparse
 import hashlib
 import json
 import os
 import pathlib
+import re
 import shlex
 import statistics
 import subprocess
@@ -22,9 +26,18 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from outliers import outliers  # noqa: E402
+from outliers import of_interval, of_samples, outliers  # noqa: E402
+from readings import Run, file_digest, h5py  # noqa: E402
+from signing import Signer  # noqa: E402
 
 VALID, INVALID, USAGE, ENVIRONMENT = 0, 1, 2, 3
+SECONDS = {"": 60, "s": 1, "m": 60, "h": 3600}  # without a unit: minutes
+LIMITS = {  # of stowage_ceilings: what a device's own rate is called, and its metric
+    "product FLOP/s": "ceilings/gemm_bf16/cube_8192/flops_per_s",
+    "copy B/s": "ceilings/copy_kernel/bandwidth",
+    "from host B/s": "ceilings/h2d/bandwidth",
+    "to host B/s": "ceilings/d2h/bandwidth",
+}
 
 
 class Refused(Exception):
@@ -41,8 +54,19 @@ def digest_of(things):
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
-def file_digest(path):
-    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+def seconds_of(text):
+    """Seconds of "90s", "30m", "2h" or "30", which is minutes."""
+    found = re.fullmatch(r"([0-9.]+)([smh]?)", text)
+    try:
+        return float(found[1]) * SECONDS[found[2]]
+    except (TypeError, ValueError):
+        raise argparse.ArgumentTypeError(f"'{text}': is no time, as 90s, 30m or 2h") from None
+
+
+def told(facts):
+    """Facts of a device in a sentence."""
+    return ", ".join(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
+                     for key, value in facts.items())
 
 
 def programs_folder(given):
@@ -57,33 +81,6 @@ def programs_folder(given):
     raise Refused(ENVIRONMENT, f"no stowage_train in {known[0]}: give --bin FOLDER")
 
 
-def device_facts(path):
-    """Of a run on one device: what names it, and how it ran."""
-    import h5py  # the one package that is needed, and not for a pledge
-    with h5py.File(path) as file:
-        row = file["provenance/system/ranks"][0]
-        facts = {"host": row["host"].decode()}
-        for name in ("gpu_name", "gpu_uuid", "gpu_pci"):
-            if row[name]:
-                facts[name] = row[name].decode()
-        for name, unit in (("clock", "MHz"), ("power", "W"), ("temperature", "C")):
-            if f"series/gpu/{name}" in file:
-                value = statistics.median(file[f"series/gpu/{name}"][()])
-                facts[f"{name} {unit}"] = float(value / (1e6 if unit == "MHz" else 1))
-        return facts, [float(one) for one in file["samples/train/step_time"][()]]
-
-
-def measured_step(path):
-    import h5py
-    with h5py.File(path) as file:
-        metric = file["metrics/train/step_time"]
-        found = {"step_s": float(metric[()]),
-                 "ci95": [float(metric.attrs[f"ci95_{end}"]) for end in ("low", "high")]}
-        if "metrics/energy/j_per_token" in file:
-            found["j_per_token"] = float(file["metrics/energy/j_per_token"][()])
-        return found
-
-
 class Acceptance:
     def __init__(self, given):
         self.given = given
@@ -91,8 +88,11 @@ class Acceptance:
         self.bin = programs_folder(given.bin)
         self.devices = given.devices.split(",") if given.devices else [
             str(i) for i in range(given.ranks)]
-        self.faults, self.sets = [], {}
+        self.signer = self.prepare_signer()
+        self.faults, self.judged = [], {}
         self.report = {"machine": given.machine, "ranks": given.ranks}
+        if h5py is None:
+            self.report["left_out"] = ["names and health of devices: no h5py"]
 
     # ---- running
 
@@ -107,53 +107,87 @@ class Acceptance:
             raise Refused(ENVIRONMENT, f"{missing.filename}: no such program") from missing
 
     def measure(self, name, launch, program, *arguments, env=None):
-        """Runs a program that leaves a set. @return its path; None, with a fault, if not VALID"""
-        path = self.out / f"{name}.h5"
-        done = self.call([*launch, self.bin / program, *arguments, "--out", path], env)
+        """Runs a program that leaves a set. @return what it left; None, with a fault, if not VALID
+        """
+        base = self.out / name
+        done = self.call([*launch, self.bin / program, *arguments, "--out", f"{base}.h5",
+                          "--json", f"{base}.jsonl"], env)
         (self.out / f"{name}.log").write_text(done.stdout + done.stderr, encoding="utf-8")
         if done.returncode == USAGE:
             why = (done.stderr.strip().splitlines() or ["no reason"])[-1]
             raise Refused(USAGE, f"{program}: {why} (see {name}.log)")
-        if path.exists():
-            self.sets[path.name] = file_digest(path)
+        for path in (self.out / f"{name}.h5", self.out / f"{name}.jsonl"):
+            if path.exists():
+                self.judged[path.name] = file_digest(path)
         if done.returncode != 0:
             self.faults.append(f"{name}: {program} ended with {done.returncode}, see {name}.log")
             return None
-        return path
+        return Run(base)
 
-    def out_of_band(self, stage, samples, facts=None):
-        found = outliers(samples)
+    def on_device(self, name, label, program, *arguments):
+        """The same on one of the devices alone."""
+        host, _, device = name.rpartition(":")
+        return self.measure(
+            f"{label}_{name.replace(':', '_')}",
+            self.words(self.given.alone, host=host or "localhost", device=device), program,
+            *arguments, env={"CUDA_VISIBLE_DEVICES": device, "STOWAGE_ACCEPT_DEVICE": device})
+
+    def out_of_band(self, stage, measured, facts=None, what="slower", higher_is_worse=True):
+        found = outliers(measured, higher_is_worse)
         for name, part in found.items():
-            about = ", ".join(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
-                              for key, value in (facts or {}).get(name, {}).items())
-            self.faults.append(f"{stage}: {name} is {100 * part:.1f} % slower than the median"
+            about = told((facts or {}).get(name, {}))
+            self.faults.append(f"{stage}: {name} is {100 * part:.1f} % {what} than the median"
                                + (f": {about}" if about else ""))
         return found
 
+    def health(self, stage, run):
+        """What a set warns of a GPU, its memory, clocks, power or links, is a fault of it."""
+        self.faults += [f"{stage}: {row}" for row in run.warnings() if "GPU" in row]
+
     # ---- stages
+
+    def ceilings(self):
+        """Each GPU's own products and copies, and its health, before anything trains."""
+        if "execution.backend=host" in self.given.keys:
+            return
+        rates, rows, facts = {what: {} for what in LIMITS}, {}, {}
+        for name in self.devices:
+            run = self.on_device(name, "ceilings", "stowage_ceilings", "--samples", "30")
+            if run is None:
+                continue
+            self.health(f"health: {name}", run)
+            rows[name], facts[name] = {}, run.facts()
+            for what, metric in LIMITS.items():
+                rates[what][name] = of_interval(*run.interval(metric))
+                rows[name][what] = rates[what][name][0]
+        for what, measured in rates.items():
+            for name in self.out_of_band(f"ceilings, {what}", measured, facts, "less", False):
+                rows[name].setdefault("less", []).append(what)
+        self.report["ceilings"] = [{"device": name, **row, **facts[name]}
+                                   for name, row in rows.items()]
 
     def alone(self):
         """A short run on each device by itself, in turns, so that a drift meets all alike."""
         samples, facts = {name: [] for name in self.devices}, {}
-        end = time.monotonic() + 60 * self.given.soak
+        end = time.monotonic() + self.given.soak
         round_ = 0
         while round_ < self.given.rounds or time.monotonic() < end:
             for name in self.devices:
-                host, _, device = name.rpartition(":")
-                path = self.measure(
-                    f"alone_{name.replace(':', '_')}_{round_}",
-                    self.words(self.given.alone, host=host or "localhost", device=device),
-                    "stowage_train", self.given.short, *self.given.keys,
-                    f"run.steps={self.given.steps}", "eval.interval=0",
-                    env={"CUDA_VISIBLE_DEVICES": device, "STOWAGE_ACCEPT_DEVICE": device})
-                if path:
-                    facts[name], times = device_facts(path)
-                    samples[name] += times
+                run = self.on_device(name, f"alone_{round_}", "stowage_train", self.given.short,
+                                     *self.given.keys, f"run.steps={self.given.steps}",
+                                     "eval.interval=0")
+                if run:
+                    facts[name] = run.facts()
+                    if energy := run.value("energy/j_per_token"):
+                        facts[name]["J/token"] = energy
+                    samples[name] += run.step_times()
             round_ += 1
         samples = {name: times for name, times in samples.items() if times}
         if not samples:
             raise Refused(ENVIRONMENT, f"no device ran {self.given.short}: see {self.out}/*.log")
-        slow = self.out_of_band("alone", samples, facts)
+        slow = self.out_of_band("alone", {name: of_samples(times)
+                                          for name, times in samples.items()}, facts)
+        self.report["rounds"] = round_
         self.report["alone"] = [
             {"device": name, "step_s": statistics.median(times), "samples": len(times),
              "slower": slow.get(name, 0), **facts[name]} for name, times in samples.items()]
@@ -162,27 +196,27 @@ class Acceptance:
         """Neighbouring pairs of devices, then all ranks at once."""
         common = ("-b", "64K", "-e", self.given.largest, "-f", "8", "-n", "10", "--samples", "10",
                   "--only", "all_reduce,exchange", *self.given.backend)
-        samples = {}
+        measured = {}
         for one, other in zip(self.devices, self.devices[1:]):
-            path = self.measure(f"pair_{one}_{other}".replace(":", "_"),
-                                self.words(self.given.all, ranks=2), "stowage_bench_comm", *common,
-                                env={"CUDA_VISIBLE_DEVICES": f"{one},{other}"})
-            if path:
-                samples[f"{one}-{other}"] = self.largest_exchange(path)
-        slow = self.out_of_band("pairs", samples)
-        self.report["pairs"] = [{"pair": name, "time_s": statistics.median(times),
-                                 "slower": slow.get(name, 0)} for name, times in samples.items()]
+            run = self.measure(f"pair_{one}_{other}".replace(":", "_"),
+                               self.words(self.given.all, ranks=2), "stowage_bench_comm", *common,
+                               env={"CUDA_VISIBLE_DEVICES": f"{one},{other}"})
+            if run:
+                measured[f"{one}-{other}"] = of_interval(*run.interval(self.largest_exchange(run)))
+        slow = self.out_of_band("pairs", measured)
+        self.report["pairs"] = [{"pair": name, "time_s": time_s, "slower": slow.get(name, 0)}
+                                for name, (time_s, _) in measured.items()]
         if self.given.ranks > 2:
-            self.measure("all", self.words(self.given.all, ranks=self.given.ranks),
-                         "stowage_bench_comm", *common)
+            if run := self.measure("all", self.words(self.given.all, ranks=self.given.ranks),
+                                   "stowage_bench_comm", *common):
+                self.health("health of all ranks", run)
 
     @staticmethod
-    def largest_exchange(path):
-        import h5py
-        with h5py.File(path) as file:
-            ways = file["samples/comm/data/exchange/stowage/out_of_place"]
-            largest = max(ways, key=lambda name: int(name.split("_")[0]))
-            return [float(max(row)) for row in ways[largest][()]]
+    def largest_exchange(run):
+        """The metric that has its time."""
+        way = re.compile(r"comm/data/exchange/stowage/out_of_place/(\d+)_bytes/time")
+        found = {int(match[1]): tag for tag in run.metrics if (match := way.fullmatch(tag))}
+        return found[max(found)]
 
     def predict(self):
         """The quickest layout of each deck, and its time; none where the machine has no rates."""
@@ -231,13 +265,19 @@ class Acceptance:
         self.report["decks"] = []
         for deck, expected in predictions.items():
             name = pathlib.Path(deck).stem
-            path = self.measure(f"deck_{name}", self.words(self.given.all, ranks=self.given.ranks),
-                                "stowage_train", deck, *self.given.keys, *expected["keys"],
-                                f"run.steps={self.given.steps}", "eval.interval=0")
-            if path is None:
+            run = self.measure(f"deck_{name}", self.words(self.given.all, ranks=self.given.ranks),
+                               "stowage_train", deck, *self.given.keys, *expected["keys"],
+                               f"run.steps={self.given.steps}", "eval.interval=0")
+            if run is None:
                 continue
-            row = {"deck": name, **expected, **{f"measured_{key}": value for key, value in
-                                                measured_step(path).items()}}
+            self.health(name, run)
+            median, *interval = run.interval("train/step_time")
+            if interval[0] is None:  # fewer than 6 timed steps
+                interval = [median, median]
+            row = {"deck": name, **expected, "measured_step_s": median, "measured_ci95": interval,
+                   "measured_tokens_per_s": run.value("train/tokens_per_s")}
+            if energy := run.value("energy/j_per_token"):
+                row["measured_j_per_token"] = energy
             if expected["step_s"]:
                 row["beside"] = row["measured_step_s"] / expected["step_s"] - 1
                 # Quicker than predicted is no fault of a machine.
@@ -253,13 +293,23 @@ class Acceptance:
     def page(self):
         report = self.report
         lines = [f"# Acceptance of {pathlib.Path(report['machine']).stem}: {report['verdict']}", "",
-                 f"{report['ranks']} ranks; digest `{report['digest']}`.", ""]
+                 f"{report['ranks']} ranks, {report['rounds']} rounds of each device alone; "
+                 f"digest `{report['digest']}`, of the files judged `{report['files_digest']}`.", ""]
         lines += [f"- {fault}" for fault in self.faults] or ["Nothing is out of band."]
+        lines += [f"- not looked at: {what}" for what in report.get("left_out", [])]
+        if report.get("ceilings"):
+            lines += ["", "| GPU | " + " | ".join(LIMITS) + " | facts |",
+                      "|---|" + "---|" * (len(LIMITS) + 1)]
+        for row in report.get("ceilings", []):
+            cells = [f"**{row[what]:.4g}**" if what in row.get("less", []) else f"{row[what]:.4g}"
+                     for what in LIMITS]
+            facts = told({key: value for key, value in row.items()
+                          if key not in ("device", "less", *LIMITS)})
+            lines.append(f"| {row['device']} | {' | '.join(cells)} | {facts} |")
         lines += ["", "| device alone | step | beside the median | facts |", "|---|---|---|---|"]
         for row in report["alone"]:
-            facts = ", ".join(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
-                              for key, value in row.items()
-                              if key not in ("device", "step_s", "samples", "slower"))
+            facts = told({key: value for key, value in row.items()
+                          if key not in ("device", "step_s", "samples", "slower")})
             slower = f"**+{100 * row['slower']:.1f} %**" if row["slower"] else "in band"
             lines.append(f"| {row['device']} | {1e3 * row['step_s']:.2f} ms | {slower} | {facts} |")
         if report["pairs"]:
@@ -281,18 +331,31 @@ class Acceptance:
         return "\n".join(lines) + "\n"
 
     def finish(self):
+        sums = "".join(f"{digest}  {name}\n" for name, digest in sorted(self.judged.items()))
+        (self.out / "SHA256SUMS").write_text(sums, encoding="utf-8")
         self.report["verdict"] = "INVALID" if self.faults else "VALID"
         self.report["faults"] = self.faults
-        self.report["sets_sha256"] = self.sets
+        self.report["files_digest"] = hashlib.sha256(sums.encode()).hexdigest()
         self.report["digest"] = digest_of(self.report)
-        (self.out / "acceptance.json").write_text(json.dumps(self.report, indent=1) + "\n",
-                                                  encoding="utf-8")
+        path = self.out / "acceptance.json"
+        path.write_text(json.dumps(self.report, indent=1) + "\n", encoding="utf-8")
         (self.out / "acceptance.md").write_text(self.page(), encoding="utf-8")
         for fault in self.faults:
             print(f"# {fault}")
+        if self.signer:
+            print(f"# signed; verify with: {self.signer.sign(path)}")
         print(f"STOWAGE ACCEPTANCE {self.report['verdict']}  digest={self.report['digest']}  "
               f"page={self.out / 'acceptance.md'}")
         return INVALID if self.faults else VALID
+
+    def prepare_signer(self):
+        """Before anything is measured."""
+        try:
+            return Signer(self.given.sign) if self.given.sign else None
+        except FileNotFoundError as missing:
+            raise Refused(ENVIRONMENT, str(missing)) from missing
+        except ValueError as problem:
+            raise Refused(USAGE, str(problem)) from problem
 
     def go(self):
         if self.given.against:
@@ -306,6 +369,7 @@ class Acceptance:
                                                        encoding="utf-8")
             print(f"STOWAGE PLEDGE digest={pledge['digest']}  {self.given.pledge}")
             return VALID
+        self.ceilings()
         self.alone()
         self.links()
         self.decks(predictions)
@@ -331,8 +395,10 @@ def main():
     parser.add_argument("--steps", type=int, default=60, metavar="N", help="of each run (60)")
     parser.add_argument("--rounds", type=int, default=3, metavar="N",
                         help="runs of each device alone, in turns (3)")
-    parser.add_argument("--soak", type=float, default=0, metavar="MINUTES",
-                        help="go on with these for so long")
+    parser.add_argument("--soak", type=seconds_of, default=0, metavar="TIME",
+                        help="go on with these for so long: 90s, 30m, 2h")
+    parser.add_argument("--sign", metavar="KEY.pem",
+                        help="sign acceptance.json with this private key, by openssl")
     parser.add_argument("--largest", default="64M", metavar="BYTES", help="between ranks (64M)")
     parser.add_argument("--band", type=float, default=5, metavar="PERCENT",
                         help="by which a step may miss its prediction (5)")
