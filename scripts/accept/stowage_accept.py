@@ -294,7 +294,7 @@ class Acceptance:
         report = self.report
         lines = [f"# Acceptance of {pathlib.Path(report['machine']).stem}: {report['verdict']}", "",
                  f"{report['ranks']} ranks, {report['rounds']} rounds of each device alone; "
-                 f"digest `{report['digest']}`, of the files judged `{report['files_digest']}`.", ""]
+                 f"digest `{report['digest']}`, of its files `{report['files_digest']}`.", ""]
         lines += [f"- {fault}" for fault in self.faults] or ["Nothing is out of band."]
         lines += [f"- not looked at: {what}" for what in report.get("left_out", [])]
         if report.get("ceilings"):

@@ -39,14 +39,16 @@ apt_archive() {
   echo "/usr/share/keyrings/$keyring $uri $component"
 }
 
-# fetch_source PACKAGE SUITE FOLDER: downloads a source package with a private apt state, so that
-# /etc/apt stays untouched and no root is needed.
+# fetch_source PACKAGE SUITE FOLDER [deb]: downloads a source package, or with `deb` a binary one,
+# with a private apt state, so that /etc/apt stays untouched and no root is needed.
 fetch_source() {
-  local package=$1 suite=$2 dest=$3 archive keyring uri component root
+  local package=$1 suite=$2 dest=$3 kind=${4:-deb-src} archive keyring uri component root
+  local get=(source --download-only -qq)
+  [ "$kind" = deb-src ] || get=(download -qq)
   archive=$(apt_archive) || return 1
   read -r keyring uri component <<<"$archive"
   root=$(mktemp -d) && mkdir -p "$root/lists/partial" "$root/cache/archives/partial" "$dest"
-  echo "deb-src [signed-by=$keyring] $uri $suite $component" >"$root/sources.list"
+  echo "$kind [signed-by=$keyring] $uri $suite $component" >"$root/sources.list"
   local options=(
     -o "Dir::State::Lists=$root/lists" -o "Dir::Cache=$root/cache"
     -o "Dir::Etc::SourceList=$root/sources.list" -o Dir::Etc::SourceParts=/dev/null
@@ -54,7 +56,7 @@ fetch_source() {
   [ "$(id -u)" -ne 0 ] || options+=(-o APT::Sandbox::User=root)
   local rc=0
   { apt-get "${options[@]}" update -qq &&
-    (cd "$dest" && apt-get "${options[@]}" source --download-only -qq "$package"); } >&2 || rc=1
+    (cd "$dest" && apt-get "${options[@]}" "${get[@]}" "$package"); } >&2 || rc=1
   rm -rf "$root"
   return "$rc"
 }
@@ -130,14 +132,15 @@ kokkos_cache_key() {
 # build_kokkos SOURCE BUILD: configures, builds and installs; prints the prefix. The marker is
 # written last, so an interrupted build is never taken for a library.
 build_kokkos() {
-  local source=$1 build=$2 version prefix standard=17
+  local source=$1 build=$2 version prefix standard=17 generator=Ninja
+  have ninja || generator="Unix Makefiles"
   version=$(kokkos_version "$source")
   prefix=$STOWAGE_CACHE/kokkos-$version-$(kokkos_cache_key)
   # Kokkos 5 needs C++20; older ones build faster as C++17, which serves C++20 programs as well.
   [ "${version%%.*}" -lt 5 ] || standard=20
   rm -rf "$prefix"
   {
-    cmake -G Ninja -S "$source" -B "$build" "${KOKKOS_CMAKE_ARGS[@]}" \
+    cmake -G "$generator" -S "$source" -B "$build" "${KOKKOS_CMAKE_ARGS[@]}" \
       -DCMAKE_CXX_STANDARD=$standard -DKokkos_CXX_STANDARD=$standard \
       -DCMAKE_CXX_COMPILER="${CXX:-c++}" \
       -DCMAKE_INSTALL_PREFIX="$prefix" -DCMAKE_INSTALL_LIBDIR=lib &&
