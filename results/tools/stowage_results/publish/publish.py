@@ -287,4 +287,5 @@ def main():
         raise Refused(f"--to {options.to}: {error.strerror}") from None
     for path in options.results:
         publish(path, options.to)
+        print(f"{options.to / pathlib.Path(path).name}: {Result(path, True).verdict}")
     return 0

@@ -29,7 +29,8 @@ from stowage_results.tables.table import conforming, tables
 
 STYLE = pathlib.Path(__file__).with_name("report.css")
 SCRIPT = pathlib.Path(__file__).with_name("report.js")
-VERDICTS = {"VALID": "right", "INVALID": "wrong", "STOPPED": "stopped"}  # classes of cells
+# Classes of cells.
+VERDICTS = {"VALID": "right", "INVALID": "wrong", "REFUSED": "wrong", "STOPPED": "stopped"}
 MOST_BARS = 40  # of one plot: more are no longer read
 LEAST_STEPS = 6  # of a run that is drawn
 MOST_ROWS_OPEN = 12  # of a table that stands open under a paragraph
@@ -237,6 +238,22 @@ def summary(results):
     return "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in rows)
 
 
+def document(title, body):
+    """A whole page, with the style and the script that sorts tables in it."""
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="generator" content="{html.escape(MADE)}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{html.escape(title)}</title><style>
+{STYLE.read_text(encoding="utf-8")}</style></head><body>
+<h1>{html.escape(title)}</h1>
+<p>A click on the head of a column sorts by it.</p>
+{body}
+<script>
+{SCRIPT.read_text(encoding="utf-8")}</script></body></html>
+"""
+
+
 def page(results):
     contents, body = [], []
     for number, (title, parts) in enumerate(sections(tables(results))):
@@ -249,20 +266,9 @@ def page(results):
         contents.append(f'<a href="#s{number}">{html.escape(title)}</a>')
         body.append(f'<section id="s{number}"><h2>{html.escape(title)}</h2>\n' +
                     "\n".join(parts) + "</section>")
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="generator" content="{html.escape(MADE)}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Stowage results</title><style>
-{STYLE.read_text(encoding="utf-8")}</style></head><body>
-<h1>Stowage results</h1>
-<dl>{summary(results)}</dl>
-<p>A click on the head of a column sorts by it.</p>
+    return document("Stowage results", f"""<dl>{summary(results)}</dl>
 <nav>{" ".join(contents)}</nav>
-{"".join(body)}
-<script>
-{SCRIPT.read_text(encoding="utf-8")}</script></body></html>
-"""
+{"".join(body)}""")
 
 
 def main():
