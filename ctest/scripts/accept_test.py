@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shlex
 import statistics
 import subprocess
@@ -20,6 +21,8 @@ HERE = pathlib.Path(__file__).resolve()
 sys.path[:0] = [str(HERE.parent.parent / "drivers"), str(HERE.parents[2] / "scripts/accept")]
 from outliers import of_interval, of_samples, outliers  # noqa: E402
 from process_cases import Cases  # noqa: E402
+from stowage_accept import SICK  # noqa: E402
+
 
 CASES = case = Cases()
 MPIRUN = "mpirun --oversubscribe --bind-to none -np"
@@ -179,8 +182,18 @@ with h5py.File(given["--out"], "w") as file:
     import numpy
     file["provenance/system/ranks"] = numpy.array(table, dtype=[(name, "S20") for name in names])
     file["provenance/system/warnings"] = [
-        b"rank 0: its GPU has had 2 memory errors"] if device == "1" else [b"rank 0: 9 threads"]
+        b"rank 0: its GPU has had 2 memory errors"] if device == "1" else [
+        b"rank 0: its CPUs are on NUMA node 0, its GPU on 1: copies and launches cross"]
 """
+
+
+@case
+def warnings_of_boards_are_those_of_the_programs(r):
+    """Each sentence of results/warnings.cpp about a board or a link, and none about places."""
+    text = pathlib.Path(r.given.source, "results/warnings.cpp").read_text(encoding="utf-8")
+    said = re.findall(r'"((?:rank \{\}: |their GPUs)[^;]*?)"[,\n)]', re.sub(r'"\s*\n\s*"', "", text))
+    sick = [one for one in said if SICK.search(one)]
+    assert len(sick) == 7 and len(said) == 10, (sick, said)
 
 
 @case(ranks=4)
@@ -203,7 +216,7 @@ def a_sick_gpu_is_named(r):
     assert "# health: 1: rank 0: its GPU has had 2 memory errors\n" in said, said
     assert ("# ceilings, product FLOP/s: 2 is 10.0 % less than the median: host n01, "
             "gpu_name NVIDIA H200, gpu_uuid GPU-2\n") in said, said
-    assert "threads" not in said and "copy B/s" not in said, said
+    assert "NUMA" not in said and "copy B/s" not in said, said
     page = (r.folder / "acceptance/acceptance.md").read_text(encoding="utf-8")
     assert "| 2 | **9e+14** | 1e+15 | 1e+15 | 1e+15 | host n01, " in page, page
 

@@ -32,6 +32,8 @@ from signing import Signer  # noqa: E402
 
 VALID, INVALID, USAGE, ENVIRONMENT = 0, 1, 2, 3
 SECONDS = {"": 60, "s": 1, "m": 60, "h": 3600}  # without a unit: minutes
+# Warnings (results/warnings.cpp) of a board or a link; those of CPUs are the launcher's doing.
+SICK = re.compile(r"its GPU (may|has had)|its GPU's (clock|NVLinks)|ECC of its GPU|cannot reach")
 LIMITS = {  # of stowage_ceilings: what a device's own rate is called, and its metric
     "product FLOP/s": "ceilings/gemm_bf16/cube_8192/flops_per_s",
     "copy B/s": "ceilings/copy_kernel/bandwidth",
@@ -141,8 +143,8 @@ class Acceptance:
         return found
 
     def health(self, stage, run):
-        """What a set warns of a GPU, its memory, clocks, power or links, is a fault of it."""
-        self.faults += [f"{stage}: {row}" for row in run.warnings() if "GPU" in row]
+        """What a set warns of a board's memory, clocks, power or links is a fault."""
+        self.faults += [f"{stage}: {row}" for row in run.warnings() if SICK.search(row)]
 
     # ---- stages
 
