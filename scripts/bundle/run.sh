@@ -86,8 +86,9 @@ build_hwloc() {
   ./configure --prefix="$prefix" --libdir="$prefix/lib" --disable-static --disable-libxml2 \
     --disable-cairo --disable-opencl --disable-cuda --disable-nvml --disable-rsmi \
     --disable-levelzero --disable-gl --disable-pci --disable-libudev
-  make -j "$(jobs_for_build)"
-  make install
+  make -C include install
+  make -C hwloc -j "$(jobs_for_build)" install  # the library alone
+  make install-hwlocpkgconfigDATA
 }
 
 # Each is built once: the marker comes last.
