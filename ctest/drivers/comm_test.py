@@ -259,6 +259,7 @@ def what_cannot_be_is_refused(r):
             (("--dry-run",), ("--dry-run",), 2, 2),
             (("parallel.tensor=3",), ("a multiple of 3 is needed",), 2, 2),
             (("run.output=" + r.deck,), ("would replace the deck", "tiny.toml"), 2, 2),
+            (("-b", "1Q"), ("--minbytes 1Q",), 1, 2),
             ((), ("two ranks",), 1, 3)):
         said = r.bench("run.output=none.h5", *arguments, expect=code, ranks=ranks)
         assert said.count("stowage: error:") == 1, (arguments, said)

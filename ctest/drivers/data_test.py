@@ -134,6 +134,7 @@ def bad_lines_leave_nothing_behind(r):
 
 @case
 def inputs_are_named_for_what_they_are(r):
+    assert "no command; allowed: prepare, check" in r.data(expect=2)
     good = '{"text": "ab", "score": NaN}\n'
     pathlib.Path("c.gz").write_bytes(gzip.compress(good.encode()))
     pathlib.Path("latin1.jsonl").write_bytes(good.encode() + b'{"text": "caf\xe9"}')

@@ -51,6 +51,9 @@ def a_sweep_keeps_every_bit_and_can_be_drawn(r):
         row = next(line for line in text.splitlines() if f" {plan} " in line)
         assert row.endswith("same"), row
     assert "VALID" in text and "graphs beside the same plan op by op" in text, text
+    assert "no plan moves anything" not in text, text
+    assert "no plan moves anything: all that is saved is below" in r.bench(
+        "--samples", "1", "--only", "free", "offload.min_tensor_bytes=1GiB", "run.output=no.h5")
     assert "VALID" in r.tool("validate.py", "sweep.h5")
     r.tool("plot.py", "sweep.h5", "--out", "sweep.png")
     assert os.path.getsize(os.path.join(r.folder, "sweep.png")) > 10000

@@ -29,8 +29,6 @@ void require_usable(const FixedOptions& options) {
 }
 
 void require_usable(const CommOptions& options, int ranks) {
-  if (ranks < 2)
-    execution::throw_environment("stowage_bench_comm needs two ranks or more, 1 was started");
   if (options.samples < 1) throw_usage("--samples {}: must be at least 1", options.samples);
   if (options.calls < 1) throw_usage("--iters {}: must be at least 1", options.calls);
   if (options.warm_up < 0) throw_usage("--warmup_iters {}: must be at least 0", options.warm_up);
@@ -39,6 +37,8 @@ void require_usable(const CommOptions& options, int ranks) {
   if (!options.overlapping.empty() && options.overlapping != "products")
     throw_usage("--beside {}: must be products", options.overlapping);
   (void)sizes(options.sizes, ranks);
+  if (ranks < 2)
+    execution::throw_environment("stowage_bench_comm needs two ranks or more, 1 was started");
 }
 
 std::vector<Kind> kinds(const std::string& list) {

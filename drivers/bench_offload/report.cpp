@@ -199,6 +199,8 @@ execution::Exit OffloadReport::judge(const std::vector<OffloadOutcome>& outcomes
     differing += static_cast<double>(outcome.state.differing.size());
     worst = std::max(worst, std::abs(outcome.plan.time_s / median_s(outcome) - 1));
   }
+  if (bench.movable_bytes() == 0)
+    fmt::print("# no plan moves anything: all that is saved is below offload.min_tensor_bytes\n");
   compare_modes(outcomes);
   check_free(outcomes, bench, verdict);
   fmt::print("# copies of plans issued op by op{}\n{}", world_.size() > 1 ? ", on rank 0" : "",

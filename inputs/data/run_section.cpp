@@ -38,7 +38,8 @@ std::vector<Row<RunConfig>> rows<RunConfig>() {
       row(&RunConfig::log_interval, {.key = "run.log_interval",
                                      .unit = "steps",
                                      .range = between(1, kMostSteps),
-                                     .help = "A progress line every so many steps."}),
+                                     .help = "A progress line every so many steps; in a file, at "
+                                             "most one in two seconds."}),
       row(&RunConfig::router_load,
           {.key = "run.router_load",
            .help =

@@ -137,7 +137,7 @@ CommandLine parse_command_line(int argc, const char* const* argv, const DriverIn
   text("--json", line.json, driver.json_help.c_str(), "FILE");
   app.add_flag("--dry-run", line.dry_run, "Print what would run: parameters, memory, flops");
   app.add_flag("--print-config", line.print_config, "Print the resolved deck, itself a deck");
-  app.add_flag("--quiet", line.quiet, "Print the verdict only");
+  app.add_flag("--quiet", line.quiet, "Print the verdict only, and the checks if one failed");
   app.add_flag("--help-keys", keys, "List the keys of a deck");
   text("--help-key", key, "Explain a key or a section of the deck", "KEY");
   app.add_flag("-h,--help", help, "This text");

@@ -17,7 +17,7 @@ int run_subcommands(int argc, char** argv, const std::string& program, const std
   return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
     if (world.size() != 1)
       execution::throw_environment("{} runs on 1 rank, {} were started", program, world.size());
-    const std::string word = argc > 1 ? argv[1] : "--help";
+    const std::string word = argc > 1 ? argv[1] : "";
     const auto command = std::ranges::find(commands, word, &Subcommand::word);
     if (command != commands.end()) {
       command->run(argc - 1, argv + 1);
@@ -30,6 +30,7 @@ int run_subcommands(int argc, char** argv, const std::string& program, const std
       std::string allowed;
       for (const Subcommand& known : commands)
         allowed += (allowed.empty() ? "" : ", ") + known.word;
+      if (word.empty()) execution::throw_usage("no command; allowed: {}; see --help", allowed);
       execution::throw_usage("command '{}' is not known; allowed: {}", word, allowed);
     }
     return execution::Exit::valid;

@@ -444,8 +444,9 @@ void Recording::finish(const results::Verdict& verdict, const History& history,
   const auto rate = std::find_if(metrics.begin(), metrics.end(),
                                  [&](const results::Metric& m) { return m.tag == tag; });
   const results::Metric headline = rate != metrics.end() ? *rate : metrics.front();
-  if (!quiet_)
-    fmt::print("{}{}", results::metrics_text(metrics), results::validation_text(verdict));
+  if (!quiet_) fmt::print("{}", results::metrics_text(metrics));
+  if (!quiet_ || verdict.outcome() == results::Outcome::invalid)
+    fmt::print("{}", results::validation_text(verdict));
   if (!older.empty() && !quiet_)
     fmt::print("# {}: {}\n",
                first_step_ > 0 ? "the stopped part before this one" : "the set of an earlier run",
