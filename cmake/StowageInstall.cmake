@@ -28,6 +28,8 @@ function(stowage_install_package)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/scripts/accept" "${PROJECT_SOURCE_DIR}/scripts/slurm"
     COMPONENT programs DESTINATION share/stowage USE_SOURCE_PERMISSIONS
     PATTERN __pycache__ EXCLUDE)
+  install(FILES "${PROJECT_SOURCE_DIR}/cmake/modulefile.tcl" COMPONENT programs
+    DESTINATION share/stowage/modulefiles/stowage RENAME "${PROJECT_VERSION}")
   install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/CITATION.cff"
     DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT programs OPTIONAL)
 endfunction()

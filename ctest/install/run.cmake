@@ -13,11 +13,24 @@ file(MAKE_DIRECTORY "${SCRATCH}/elsewhere")
 step(${CMAKE_COMMAND} -E chdir "${SCRATCH}/elsewhere"
   "${prefix}/bin/stowage_plan" quickstart --machine h200 data.source=synthetic data.path=)
 foreach(file IN ITEMS inputs/quickstart.toml inputs/machines/h200.toml inputs/lengths/packed_65536.toml
-                      slurm/job.sh slurm/one_gpu.sbatch)
+                      slurm/job.sh slurm/one_gpu.sbatch accept/stowage_accept.py)
   if(NOT EXISTS "${prefix}/share/stowage/${file}")
     message(FATAL_ERROR "share/stowage/${file} is not installed")
   endif()
 endforeach()
+# The modulefile finds the prefix by its own place.
+file(GLOB modulefile "${prefix}/share/stowage/modulefiles/stowage/*")
+find_program(TCLSH NAMES tclsh tclsh8.6)
+if(TCLSH)
+  file(WRITE "${SCRATCH}/module.tcl"
+    "foreach command {module-whatis conflict setenv} { proc $command args {} }\n"
+    "proc prepend-path {name path} { if {![file isdirectory $path]} { error $path } }\n"
+    "set ModulesCurrentModulefile {${modulefile}}\nsource {${modulefile}}\n"
+    "if {![file executable $prefix/bin/stowage_train]} { error $prefix }\n")
+  step(${TCLSH} "${SCRATCH}/module.tcl")
+elseif(NOT modulefile)
+  message(FATAL_ERROR "no modulefile is installed")
+endif()
 step(${CMAKE_COMMAND} -E env --unset=STOWAGE_BIN --unset=STOWAGE_SOURCE bash -c
   "source '${prefix}/share/stowage/slurm/job.sh' && test -x \"$STOWAGE_BIN/stowage_train\"")
 step(${CMAKE_COMMAND} -S "${SOURCE}" -B "${consumer}" -G "${GENERATOR}"

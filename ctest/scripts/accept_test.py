@@ -191,7 +191,8 @@ with h5py.File(given["--out"], "w") as file:
 def warnings_of_boards_are_those_of_the_programs(r):
     """Each sentence of results/warnings.cpp about a board or a link, and none about places."""
     text = pathlib.Path(r.given.source, "results/warnings.cpp").read_text(encoding="utf-8")
-    said = re.findall(r'"((?:rank \{\}: |their GPUs)[^;]*?)"[,\n)]', re.sub(r'"\s*\n\s*"', "", text))
+    joined = re.sub(r'"\s*\n\s*"', "", text)  # literals that go on in the next line
+    said = re.findall(r'"((?:rank \{\}: |their GPUs)[^;]*?)"[,\n)]', joined)
     sick = [one for one in said if SICK.search(one)]
     assert len(sick) == 7 and len(said) == 10, (sick, said)
 

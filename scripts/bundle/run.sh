@@ -8,9 +8,9 @@
 #   ./run.sh --only STEPS     some of check,dependencies,build,test,quickstart,accept
 #   ./run.sh ... -- ARGS      pass ARGS to CMake: -DBLA_VENDOR=FlexiBLAS, -DHDF5_ROOT=...
 #
-# Needs gcc 12 or newer, CMake 3.25, make, pkg-config, Python 3.11, tar with gzip and bzip2, an MPI,
-# HDF5 and a BLAS. Environment: CXX; STOWAGE_JOBS, parallel compile jobs; STOWAGE_MPIRUN, what starts
-# ranks ("srun -n {ranks}"); STOWAGE_STEPS, of the quick start (the deck's 200).
+# Needs gcc 12 or newer, CMake 3.25, make, pkg-config, Python 3.11, tar with gzip and bzip2, an
+# MPI, HDF5 and a BLAS. Environment: CXX; STOWAGE_JOBS, parallel compile jobs; STOWAGE_MPIRUN, what
+# starts ranks ("srun -n {ranks}"); STOWAGE_STEPS, of the quick start (the deck's 200).
 #
 # Exit code: 0 all VALID; 1 not; 2 wrong words; 3 something is missing here.
 set -euo pipefail
