@@ -12,14 +12,15 @@
 #
 # Builds in build/mutate, a work tree of its own with what yours has now. Tests run the cheapest
 # first: those that include the file's header, the fast ones of its folder, its folder's on ranks,
-# for a driver whole processes. Exits with 1 if a mutant survives that
-# scripts/mutate_equivalent.txt does not judge. build/mutate.log has what every command said.
+# for a driver whole processes; of a tool one by one, by the times that ctest measured. Exits with 1
+# if a mutant survives that scripts/mutate_equivalent.txt does not judge. build/mutate.log has what
+# every command said.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/lib/common.sh
 
 case ${1:-} in
-  -h | --help) sed -n '2,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;;
+  -h | --help) sed -n '2,19s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;;
 esac
 
 tool=universalmutator==1.14.1

@@ -5,7 +5,7 @@ import re
 import tarfile
 import unittest
 
-from gpu_scripts import Gpu, Publish, Sanitize  # noqa: F401  # their cases are run here
+from gpu_scripts import Digest, Gpu, Publish, Sanitize  # noqa: F401  # their cases are run here
 from stubs import LAUNCHERS, SOURCE, Tree
 
 
@@ -77,7 +77,7 @@ class Test(Tree):
 
     def test_help_and_unknown_words(self):
         for name in ("test", "dev", "quickstart", "fresh_root", "gpu_sanitize", "publish_gpu",
-                     "mutate", "slurm/chain", "slurm_node", "two_hosts"):
+                     "mutate", "sass_digest", "slurm/chain", "slurm_node", "two_hosts"):
             path = self.root / f"scripts/{name}.sh"
             head = re.match(r"#!.*\n((?:#.*\n)+)", path.read_text(encoding="utf-8"))[1]
             wanted = re.sub("(?m)^# ?", "", head).splitlines()
@@ -388,7 +388,10 @@ class Others(Tree):
         script, folder = "scripts/slurm_node.sh", self.folder / "node"
         self.assertIn("is started by root", self.bash(script, "start", folder, code=3))
         self.stub("id", "echo 0", unless="-u")
+        folder.chmod(0o700)
         self.assertEqual(self.bash(script, "start", folder), f"{folder}/slurm.conf\n")
+        self.assertEqual(folder.stat().st_mode & 0o777, 0o755)  # users reach munge's socket
+        self.assertEqual((folder / "gres.conf").read_text().count("Name=gpu File=/dev/"), 2)
         self.assertEqual(self.calls[1:], [f"slurmctld -f {folder}/slurm.conf",
                                           f"slurmd -f {folder}/slurm.conf",
                                           *["sinfo -h -o %T -p main"] * 3])

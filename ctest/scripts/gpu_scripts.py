@@ -1,5 +1,6 @@
 """Cases of commands_test.py: the scripts that run programs on GPUs."""
 
+import hashlib
 import shutil
 
 from stubs import Tree
@@ -140,3 +141,44 @@ class Publish(Tree):
                                      (("--bin", "none"), 3, "no programs in none")):
             self.assertIn(message, self.bash(*self.words, *words, code=code))
         self.assertIn("where to?", self.bash(self.words[0], code=2))
+
+
+class Digest(Tree):
+    """A digest is that of the encodings: names of files, addresses and order have no part in it."""
+
+    def setUp(self):
+        super().setUp()
+        for name in ("nvdisasm", "c++filt"):
+            self.stub(name, "cat")
+        self.stub("cuobjdump", 'cat "$2"')
+
+    def function(self, name, *codes):
+        lines = [f"        /*00{address}0*/   IADD R{address} ;   /* {code} */"
+                 for address, code in enumerate(codes)]
+        return "\n".join([f"\t\tFunction : {name}", *lines, ""])
+
+    def digests(self, build, *objects):
+        for index, functions in enumerate(objects):
+            path = self.folder / build / f"{index}.cu.o"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("\nFatbin elf code:\narch = sm_90a\n" + "".join(functions))
+        return self.bash("scripts/sass_digest.sh", self.folder / build)
+
+    def test_equal_code_has_equal_digests(self):
+        one, two = "0x000000010a017a02", "0x00ff00010a017a02"
+        first, second = self.function("first", one, two), self.function("second", two)
+        said = self.digests("a", [first, second])
+        self.assertEqual(said, "".join(
+            f"sm_90a {name}\t{hashlib.sha256(codes.encode()).hexdigest()}\n"
+            for name, codes in (("first", one + two), ("second", two))))
+        self.assertEqual(self.digests("b", [second], [first], [second]), said)
+        self.assertNotEqual(self.digests("c", [self.function("first", two, one), second]), said)
+
+    def test_what_is_lacking_is_told(self):
+        script = "scripts/sass_digest.sh"
+        self.assertIn("none: no build tree", self.bash(script, "none", code=3))
+        (self.root / "build").mkdir()
+        self.assertIn("build: no object of a .cu file", self.bash(script, "build", code=3))
+        (self.bin / "nvdisasm").unlink()
+        if not shutil.which("nvdisasm", path=self.environment["PATH"]):
+            self.assertIn("no nvdisasm in PATH", self.bash(script, code=3))

@@ -65,6 +65,7 @@ class MutateTest(unittest.TestCase):
         meaning = mutants.meaning("a.py", 'def f(a):\n  """Adds."""\n  return a + 1  # one\n')
         same = 'def f(a):\n  "None."\n  return (a+1)\n'
         self.assertEqual(meaning, mutants.meaning("a.py", same))
+        self.assertEqual(meaning, mutants.meaning("a.py", same.replace('"None."', "pass")))
         self.assertNotEqual(meaning, mutants.meaning("a.py", same.replace("+", "-")))
         self.assertIsNone(mutants.meaning("a.py", "return 1\n"))
 
@@ -84,6 +85,32 @@ class MutateTest(unittest.TestCase):
         for text in ('run("tools/b.py")', "import a\n", 'Ran ran = tool("a", {set});'):
             self.assertTrue(mutate.names_module({"a", "b"}, text), text)
         self.assertFalse(mutate.names_module({"a", "b"}, 'run("ab.py")\nimport json\n'))
+
+    def test_tests_of_a_tool_run_alone_and_the_quickest_first(self):
+        bench = object.__new__(mutate.Bench)
+        with tempfile.TemporaryDirectory() as folder:
+            bench.copy = pathlib.Path(folder)
+            bench.tree = bench.copy / "build/host"
+            for name, text in (("results/tools/a.py", ""), ("results/tools/b.py", "import a\n"),
+                               ("ctest/results/slow_test.cpp", 'tool("a")'),
+                               ("ctest/drivers/whole_test.py", 'run("a.py")\n'),
+                               ("ctest/drivers/other_test.py", 'run("b.py")\n'),
+                               ("build/host/Testing/Temporary/CTestCostData.txt",
+                                "results.slow 2 9.5\nresults.page 1 0.5\nresults.new 0 0\n---\n")):
+                (bench.copy / name).parent.mkdir(parents=True, exist_ok=True)
+                (bench.copy / name).write_text(text, encoding="utf-8")
+            bench.targets = {"bin/stowage_train"}
+            bench.tests = {"results.slow": [""], "results.page": ["b.py"], "results.new": ["a.py"],
+                           "results.none": ["c.py"], "drivers.whole.x": [""],
+                           "drivers.other.x": [""]}
+            bench.labels = {name: ["process"] if name.startswith("drivers") else ["unit"]
+                            for name in bench.tests}
+            found = bench.stages("results/tools/a.py")
+        self.assertEqual([stage.choice for stage in found], [("-R", f"^{name}$") for name in (
+            r"results\.page", r"results\.slow", r"drivers\.whole\.x", r"results\.new")])
+        self.assertEqual([stage.targets for stage in found], [
+            ("test_results_page",), ("test_results_slow",), ("bin/stowage_train",),
+            ("test_results_new",)])
 
     def test_tools_that_need_a_gpu_are_not_tried(self):
         self.assertTrue(mutants.needs_gpu("a.py", "import os\n\ndef f():\n    import torch\n"))

@@ -115,17 +115,18 @@ def judged_equivalents(text):
     return entries
 
 
+class WithoutDocstrings(ast.NodeTransformer):
+    def visit_Expr(self, node):
+        return ast.Pass() if isinstance(node.value, ast.Constant) else self.generic_visit(node)
+
+
 def meaning(path, text):
     """What a Python source means, without its layout and docstrings; None if it is no program."""
     try:
         compile(text, path, "exec")
     except (SyntaxError, ValueError):
         return None
-    tree = ast.parse(text, path)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            node.value.value = None
-    return ast.dump(tree)
+    return ast.dump(WithoutDocstrings().visit(ast.parse(text, path)))
 
 
 def report(tried, judged, elapsed_s):

@@ -100,7 +100,10 @@ class Bench:
         self.targets = set(re.findall(r"^(\S+):", listed, re.MULTILINE))
         shown = subprocess.run(["ctest", "--test-dir", self.tree, "--show-only=json-v1"],
                                capture_output=True, text=True, check=True).stdout
-        self.tests = {test["name"]: test.get("command", []) for test in json.loads(shown)["tests"]}
+        listed = json.loads(shown)["tests"]
+        self.tests = {test["name"]: test.get("command", [""]) for test in listed}
+        self.labels = {test["name"]: [label for row in test["properties"] if row["name"] == "LABELS"
+                                      for label in row["value"]] for test in listed}
         self.objects, self.passes = {}, {}  # a test, or a stage's time: passes without a mutant
         for entry in json.loads((self.tree / "compile_commands.json").read_text(encoding="utf-8")):
             words = shlex.split(entry["command"])
@@ -148,13 +151,13 @@ class Bench:
         if suffix == ".py":
             modules = {tool.stem: tool.read_text(encoding="utf-8")
                        for tool in (self.copy / "results/tools").rglob("*.py")}
-            users = self.names(importers(stem, modules))
-            return [Stage((), ("-R", self.names({stem}), "-LE", "^(slow|process)$")),
-                    Stage((), ("-R", users, "-L", "^unit$", "-LE", "^(slow|process)$")),
-                    Stage((), ("-R", users, "-LE", "^(unit|slow|process)$")),
-                    Stage(("test_results_audit", "test_results_tools"),
-                          ("-R", users, "-L", "^slow$", "-LE", "^process$")),
-                    Stage(programs, ("-R", self.names({stem}), "-L", "^process$"))]
+            own = self.naming({stem})
+            tests = [name for name in self.naming(importers(stem, modules))
+                     if name in own or "process" not in self.labels[name]]
+            times = self.measured_times()
+            return [Stage(programs if "process" in self.labels[name] else
+                          (f"test_{name.replace('.', '_')}",), ("-R", f"^{re.escape(name)}$"))
+                    for name in sorted(tests, key=lambda name: (times.get(name, 60), name))]
         own = folder_of(path)
         near = self.near(path, own)
         chosen = [Stage(tuple("test_" + name.replace(".", "_") for name in near),
@@ -185,8 +188,8 @@ class Bench:
                    if test.parts[0] == "ctest" and test.stem.endswith("_test"))}
         return sorted(name for name in named if "test_" + name.replace(".", "_") in self.targets)
 
-    def names(self, tools):
-        """An expression for tests whose command or source names one of these tools."""
+    def naming(self, tools):
+        """Names of tests whose command or source names one of these tools."""
         found = []
         for name, command in self.tests.items():
             folder, unit = name.split(".")[:2]
@@ -194,8 +197,15 @@ class Bench:
                        for suffix in (".py", ".cpp")]
             text = " ".join(command) + "".join(source.read_text(encoding="utf-8")
                                                for source in sources if source.is_file())
-            found += [re.escape(name)] if names_module(tools, text) else []
-        return f"^({'|'.join(found)})$"
+            found += [name] if names_module(tools, text) else []
+        return found
+
+    def measured_times(self):
+        """{test: seconds} of what ran in this tree before, as ctest keeps them."""
+        kept = self.tree / "Testing/Temporary/CTestCostData.txt"
+        rows = [row.split() for row in kept.read_text(encoding="utf-8").splitlines()] \
+            if kept.is_file() else []
+        return {row[0]: float(row[2]) for row in rows if len(row) == 3 and row[1] != "0"}
 
     def first_failed(self, choice, without=()):
         """The first test that fails, "time" if they ran past the limit, "" if all pass."""
