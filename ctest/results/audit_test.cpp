@@ -105,6 +105,11 @@ TEST_F(audit, provenance_agrees_with_itself) {
        "/provenance/software: git_describe is not that of /"},
       {"f['provenance/run'].attrs['stop'] = '2020-01-01T00:00:00.000Z'",
        "/provenance/run: start, created and stop are "},
+      {"f['provenance/run'].attrs['start'] = 'noon'",
+       "/provenance/run: start is not a time in UTC"},
+      {"f['provenance/run'].attrs['uuid'] = 'x'", "/: uuid is not a uuid, or differs from that of"},
+      {"f['provenance/run'].attrs['ranks'] = 3",
+       "/provenance/system/ranks: has not one row per rank"},
       {"f['config'].attrs['run.seed'] = 7", "/provenance/run: seed is 1234, run.seed of the deck"}};
   expect_found(edited(firsts(defects)), defects);
 }
@@ -276,6 +281,7 @@ TEST_F(audit, errors_of_operators_are_what_was_checked) {
            {"del " + row + "['error.y']", "ours: has an error without the results it is of"},
            {"c = f['validation/scale.n8.ours.y'].attrs; c['high'] = 1.0; c['threshold'] = '<= 1'",
             "/validation/scale.n8.ours.y: 1 is no bound of an operator's error"},
+           {"f['config'].attrs['bench.samples'] = 7", "ours: has 50 samples, 7 were made"},
            {row + "['clock_hz'] = -1.0", "ours: clock_hz is -1.0"}}) {
     test::write_kernels(kernels, ceilings);
     edit(kernels, statement);

@@ -7,8 +7,8 @@ import io
 import pathlib
 import sys
 import tempfile
-import types
 import unittest
+from unittest import mock
 
 if not importlib.util.find_spec("h5py"):
     print(f"skipped: no h5py for {sys.executable}")
@@ -22,7 +22,7 @@ import numpy  # noqa: E402
 
 from stowage_results.check import compare  # noqa: E402
 from stowage_results import deck_defaults  # noqa: E402
-from stowage_results.result_files import Refused, Result  # noqa: E402
+from stowage_results.result_files import Result  # noqa: E402
 from stowage_results.states import contradictions  # noqa: E402
 
 STEP = "samples/train/step_time"
@@ -59,17 +59,14 @@ class CompareTest(unittest.TestCase):
         return path
 
     def compare(self, *paths, **flags):
-        """(code, output); a refusal is its text alone."""
-        options = types.SimpleNamespace(tolerance=0.01, skip=0, equal_loss=False,
-                                        equal_state=False)
-        vars(options).update(flags)
+        """(code, output) of the tool, refusals included."""
+        words = ["compare.py", *map(str, paths)]
+        for name, value in flags.items():
+            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
         out = io.StringIO()
-        try:
-            with contextlib.redirect_stdout(out):
-                code = max(compare.compare(Result(paths[0]), Result(path), options)
-                           for path in paths[1:])
-        except Refused as reason:
-            return 2, str(reason)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out), \
+                mock.patch.object(sys, "argv", words):
+            code = compare.main()
         return code, out.getvalue()
 
     def with_amount(self, name, factor):
@@ -232,6 +229,9 @@ class Times(CompareTest):
         code, said = self.compare(base, slow, base)
         self.assertEqual(code, 1)
         self.assertEqual(said.count("# B "), 2)
+        other = self.with_amount("tokens", 2)
+        code, said = self.compare(base, other, slow)  # a refusal hides no other set
+        self.assertEqual((code, said.count("error: "), said.count(" slower ")), (2, 1, 1), said)
 
     def test_samples_that_are_not_compared_hide_no_others(self):
         def more(samples, slower):

@@ -75,8 +75,8 @@ class Folder(unittest.TestCase):
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(self.folder)
 
-    def set_with(self, name, edit):
-        path = pathlib.Path(shutil.copy(GOOD, self.folder / name))
+    def set_with(self, name, edit, good=GOOD):
+        path = pathlib.Path(shutil.copy(good, self.folder / name))
         with h5py.File(path, "r+") as file:
             edit(file)
         return path
@@ -216,6 +216,20 @@ class Faults(Folder):
                       "/samples/train/step_time: tokens is -1.0"):
             self.assertIn(words, said)
         self.assertNotIn("/series/gpu", said)
+
+
+    def test_checks_of_a_sweep_are_of_its_plans(self):
+        sweep = PUBLISHED / "offload_all_dense_1b.h5"
+        for edit, says in (
+                (lambda checks: checks["plans"].attrs.modify("value", 99.0),
+                 "plans: value is 99, the samples and series say "),
+                (lambda checks: checks["other_states"].attrs.modify("value", -0.5),
+                 "other_states: value is -0.5, the samples and series say 0"),
+                (lambda checks: checks.__delitem__("plans"), "plans: is missing")):
+            path = self.set_with("sweep.h5", lambda file, of=edit: of(file["validation"]), sweep)
+            code, said = ran(validate, path)
+            self.assertEqual(code, 1, said)
+            self.assertIn(f"/validation/{says}", said)
 
 
 class NoFiles(Folder):
@@ -396,6 +410,13 @@ class Published(Folder):
             for deck in ("deck_given", "deck_resolved"):
                 self.assertIn(b"# run.output=b.h5", file["config"][deck][()])
         self.assertEqual(ran(validate, "public/a.h5")[0], 0)
+
+
+    def test_what_cannot_be_cleared_says_why(self):
+        with unittest.mock.patch.object(publish, "clear", side_effect=OSError("no room")):
+            self.assertEqual(ran(publish, GOOD, "--to", "public"),
+                             (2, f"error: {GOOD}: cannot be cleared: no room\n"))
+        self.assertEqual(os.listdir("public"), [])
 
 
 class Pages(Folder):

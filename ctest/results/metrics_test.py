@@ -2,10 +2,12 @@
 """The file of metrics, its page, and what it is refused for: metrics_test.py TOOLS."""
 
 import importlib.util
+import math
 import pathlib
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 
 if not importlib.util.find_spec("h5py"):
@@ -14,6 +16,8 @@ if not importlib.util.find_spec("h5py"):
 
 TOOLS = pathlib.Path(sys.argv[1]).resolve()
 sys.path.insert(0, str(TOOLS))
+
+import numpy  # noqa: E402
 
 from stowage_results.check import complete, metrics, recompute  # noqa: E402
 
@@ -48,6 +52,23 @@ class Metrics(unittest.TestCase):
             for module, (form, words) in ((recompute, row.rule), (complete, row.when)):
                 if form == "function":
                     self.assertTrue(callable(getattr(module, words[0], None)), (row.tag, words))
+
+    def test_few_samples_have_no_interval_but_a_range_before_1_2(self):
+        figure = recompute.of_times(numpy.array([1.0, 2.0, 3.0]))
+        for minor, bounds, said in ((2, (math.nan, math.nan), ""), (2, (1.0, 3.0), "has the int"),
+                                    (1, (1.0, 3.0), "")):
+            found = recompute.differs(figure, 2.0, bounds, 3,
+                                      types.SimpleNamespace(minor_version=minor))
+            self.assertEqual(found[:11], said, (minor, bounds))
+
+    def test_stalls_are_a_part_of_the_time_of_steps(self):
+        """Of checkpoints that were written beside training, where the set says which were."""
+        series = {"checkpoint/stall": [1.0, 2.0, 3.0], "train/step_time": [4.0] * 4}
+        for beside, stalled in ((None, 6.0), ([0, 0, 0], 6.0), ([1, 0, 1], 4.0)):
+            found = {name: (numpy.arange(len(values)), numpy.array(values)) for name, values in
+                     {**series, **({} if beside is None else {"checkpoint/beside": beside})}.items()}
+            figure = recompute.stalled_part(types.SimpleNamespace(series=found.get))
+            self.assertAlmostEqual(figure.value, stalled / (stalled + 16.0))
 
     def test_wrong_rows_are_named_with_their_key(self):
         for key, value, says in (

@@ -4,6 +4,7 @@
 import importlib.util
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -73,6 +74,12 @@ class Tool(unittest.TestCase):
         words = ("step.h5", "--equal", "equal.h5", "--documents", "documents.jsonl")
         self.assertEqual([line.split()[-3] for line in self.run_tool(*words)],
                          ["1.100", "1.000", "1.025"])
+        for lacks in ("step.h5", "equal.h5"):
+            shutil.copy(self.folder / lacks, self.folder / "whole.h5")
+            with h5py.File(self.folder / lacks, "r+") as file:
+                del file["samples/ops/attn/core_backward"]
+            self.assertIn("no timed op attn/core_backward", self.run_tool(*words, expect=2)[-1])
+            shutil.move(self.folder / "whole.h5", self.folder / lacks)
         (self.folder / "documents.jsonl").write_text(
             json.dumps({"step": 9, "microbatch": 0, "lengths": DOCUMENTS}) + "\n")
         self.assertIn("timed are steps 8 to 9", self.run_tool(*words, expect=2)[-1])

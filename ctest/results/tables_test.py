@@ -2,11 +2,13 @@
 """Cells of tables, names of sets, and JSON beside them: tables_test.py TOOLS."""
 
 import importlib.util
+import json
 import pathlib
 import sys
 import tempfile
 import types
 import unittest
+from unittest import mock
 
 if not importlib.util.find_spec("h5py"):
     print(f"skipped: no h5py for {sys.executable}")
@@ -15,13 +17,16 @@ if not importlib.util.find_spec("h5py"):
 TOOLS = pathlib.Path(sys.argv[1]).resolve()
 sys.path.insert(0, str(TOOLS))
 
+import h5py  # noqa: E402
 import numpy  # noqa: E402
 
 from stowage_results.tables import cells  # noqa: E402
+from stowage_results.tables import communication  # noqa: E402
 from stowage_results.tables import peer_times  # noqa: E402
+from stowage_results.tables import table  # noqa: E402
 from stowage_results.plots import plot_documents  # noqa: E402
 from stowage_results.plots import plot_timeline  # noqa: E402
-from stowage_results.result_files import Refused  # noqa: E402
+from stowage_results.result_files import Refused, Result  # noqa: E402
 
 
 def made_up(path, gpu="NVIDIA H200"):
@@ -84,7 +89,50 @@ class Names(unittest.TestCase):
         self.assertEqual(peer_times.of_board(timed, made_up("a.h5")), [timed[0], timed[2]])
 
 
+class Tables(unittest.TestCase):
+    def test_exchanges_of_one_group_have_a_row_each(self):
+        """Of sets whose ranks were all one group: samples without the kind of exchange."""
+        with tempfile.TemporaryDirectory() as folder:
+            with h5py.File(pathlib.Path(folder) / "old.h5", "w") as file:
+                file.attrs.update(schema="stowage-result", schema_version="1.0", verdict="VALID",
+                                  driver="bench_comm")
+                file["samples/comm/all_reduce"] = numpy.ones(6)
+                file["metrics/comm/all_reduce/busbw"] = 3e9
+                file["metrics/comm/all_reduce/busbw"].attrs.update(
+                    median_of=6, ci95_low=2e9, ci95_high=4e9)
+                file["provenance/system/ranks"] = numpy.array(
+                    [(b"",)] * 2, dtype=[("gpu_name", "S9")])
+            result = Result(pathlib.Path(folder) / "old.h5")
+            cells.tell_apart([result])
+            self.assertIn("| all_reduce | 2 | 3.000 | 2.000 .. 4.000 |",
+                          communication.communication([result]))
+
+    def test_headings_stand_alone(self):
+        kernels = table.Chapter("kernels_norm.md", "Kernels: norm",
+                                ["## Kernels: norm", "", table.ABOUT, "", "| x |", ""])
+        other = table.Chapter("sets.md", "Sets", ["## Sets", "", "| y |", ""])
+        with mock.patch.multiple(table, prepare=mock.DEFAULT, headline=lambda *_: [],
+                                 machine=lambda _: [], peer_times=mock.DEFAULT,
+                                 chapters=lambda *_: [other, kernels, kernels]):
+            lines = table.tables([]).splitlines()
+        self.assertEqual([line for line in lines if line.startswith("#")],
+                         ["## Sets", "## Kernels", "### Kernels: norm", "### Kernels: norm"])
+        for before, line, behind in zip(["", *lines], lines, lines[1:]):
+            if line.startswith("#"):
+                self.assertEqual((before, behind), ("", ""), line)
+
+
 class Json(unittest.TestCase):
+    def test_what_is_no_trace_is_refused(self):
+        bar = {"ph": "X", "pid": 0, "tid": 1, "name": "x", "ts": 0, "dur": 1}
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "trace.json"
+            for events, says in ((3, "not a trace"), ([{}], "not a trace"), ([bar], "not a trace"),
+                                 ([], "a trace of nothing")):
+                path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
+                with self.assertRaisesRegex(Refused, f"trace.json: {says}"):
+                    plot_timeline.read(path)
+
     def test_brackets_without_end_are_refused(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "deep.jsonl"

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -68,6 +69,18 @@ class MutateTest(unittest.TestCase):
         self.assertEqual(meaning, mutants.meaning("a.py", same.replace('"None."', "pass")))
         self.assertNotEqual(meaning, mutants.meaning("a.py", same.replace("+", "-")))
         self.assertIsNone(mutants.meaning("a.py", "return 1\n"))
+
+    def test_where_a_function_ends_its_none_is_no_mutant(self):
+        for text, equal in (
+                ("def f(a):\n  g(a)\n  return None\n", True),
+                ("def f(a):\n  try:\n    return g(a)\n  except E:\n    return None\n", True),
+                ("def f(a):\n  if a:\n    return None\n  else:\n    return 1\n", True),
+                ("def f(a):\n  if a:\n    return None\n  g(a)\n", False),
+                ("def f(a):\n  for b in a:\n    return None\n", False),
+                ("def f(a):\n  try:\n    return None\n  finally:\n    return g(a)\n", False),
+                ("def f(a):\n  return 0\n", False)):
+            found = mutants.meaning("a.py", re.sub("return (None|0)", "pass", text))
+            self.assertEqual(found == mutants.meaning("a.py", text), equal, text)
 
     def test_failed_tests_are_read_from_ctest(self):
         said = ("1/5 Test  #3: a.b ..............   Passed    0.05 sec\n"

@@ -115,18 +115,37 @@ def judged_equivalents(text):
     return entries
 
 
-class WithoutDocstrings(ast.NodeTransformer):
+class Plain(ast.NodeTransformer):
+    """Without docstrings, and without `return None` where a function ends anyway."""
+
     def visit_Expr(self, node):
         return ast.Pass() if isinstance(node.value, ast.Constant) else self.generic_visit(node)
 
+    def visit_FunctionDef(self, node):
+        end_plainly(node.body)
+        return self.generic_visit(node)
+
+
+def end_plainly(body):
+    last = body[-1] if body else None
+    if isinstance(last, ast.Return) and (last.value is None or isinstance(last.value, ast.Constant)
+                                         and last.value.value is None):
+        body[-1] = ast.Pass()
+    if isinstance(last, ast.If):
+        end_plainly(last.body)
+        end_plainly(last.orelse)
+    if isinstance(last, ast.Try):
+        for block in [handler.body for handler in last.handlers] + [last.orelse]:
+            end_plainly(block)
+
 
 def meaning(path, text):
-    """What a Python source means, without its layout and docstrings; None if it is no program."""
+    """What a Python source means, in a plain form; None if it is no program."""
     try:
         compile(text, path, "exec")
     except (SyntaxError, ValueError):
         return None
-    return ast.dump(WithoutDocstrings().visit(ast.parse(text, path)))
+    return ast.dump(Plain().visit(ast.parse(text, path)))
 
 
 def report(tried, judged, elapsed_s):
