@@ -12,9 +12,9 @@
 #
 # Builds in build/mutate, a work tree of its own with what yours has now. Tests run the cheapest
 # first: those that include the file's header, the fast ones of its folder, its folder's on ranks,
-# for a driver whole processes; of a tool one by one, by the times that ctest measured. Exits with 1
-# if a mutant survives that scripts/mutate_equivalent.txt does not judge. build/mutate.log has what
-# every command said.
+# the golden texts, for a driver whole processes; those of a tool one by one, as ctest timed them.
+# Exits with 1 if a mutant survives that scripts/mutate_equivalent.txt does not judge.
+# build/mutate.log has what every command said.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/lib/common.sh

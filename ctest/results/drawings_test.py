@@ -2,8 +2,10 @@
 """Marks of plots stand where the numbers say: drawings_test.py TOOLS."""
 
 import importlib.util
+import json
 import pathlib
 import sys
+import tempfile
 import types
 import unittest
 from unittest import mock
@@ -17,7 +19,7 @@ sys.path.insert(0, str(TOOLS))
 
 import numpy  # noqa: E402
 
-from stowage_results.plots import page_plots, plot, rate_plots  # noqa: E402
+from stowage_results.plots import page_plots, plot, plot_timeline, rate_plots  # noqa: E402
 from stowage_results.plots.figures import pyplot  # noqa: E402
 
 
@@ -70,6 +72,32 @@ class Drawings(unittest.TestCase):
             plot.draw_balance(self.axes, [plain, flat, balanced])
         self.assertEqual([line.get_ydata().tolist() for line in self.axes.get_lines()],
                          [[1, 3], [2, 4], [1, 5]])
+
+    def test_a_timeline_has_passes_waits_and_queues_of_each_rank(self):
+        def bar(rank, queue, name, begin, time):
+            return {"ph": "X", "pid": rank, "tid": queue, "name": name, "ts": 1e3 * begin,
+                    "dur": 1e3 * time}
+        events = [{"ph": "M", "pid": rank, "tid": queue, "args": {"name": name}}
+                  for rank in (0, 1) for queue, name in ((0, "compute"), (1, "d2h"))]
+        events += [bar(0, 0, "forward of microbatch 0", 0, 2),
+                   bar(0, 0, "backward of microbatch 0", 6, 4), bar(0, 1, "mlp", 2, 1),
+                   bar(1, 0, "forward of microbatch 0", 2, 4)]
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "plan.json"
+            path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
+            rows = plot_timeline.rows([path])
+        with mock.patch.object(plot_timeline, "saved") as saved:
+            plot_timeline.draw(rows, None)
+        (figure, _), _ = saved.call_args
+        axes, = figure.axes
+        self.assertEqual([text.get_text() for text in axes.texts], ["F0", "B0", "F0"])
+        self.assertEqual([label.get_text() for label in axes.get_yticklabels()],
+                         ["rank 0 planned, plan\nwaits 40.0 %", "d2h",
+                          "rank 1 planned, plan\nwaits 60.0 %"])
+        spans = [[tuple(path.get_extents().intervalx) for path in bars.get_paths()]
+                 for bars in axes.collections]
+        self.assertEqual(spans, [[(0, 10)], [(0, 2)], [(6, 10)], [(2, 3)], [(0, 10)], [(2, 6)]])
+        self.assertAlmostEqual(figure.get_figheight(), 0.8 + 0.7 * (1 + 0.35 + 1 + 0.6))
 
 
 if __name__ == "__main__":

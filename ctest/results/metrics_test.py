@@ -19,7 +19,7 @@ sys.path.insert(0, str(TOOLS))
 
 import numpy  # noqa: E402
 
-from stowage_results.check import complete, metrics, recompute  # noqa: E402
+from stowage_results.check import checks, complete, metrics, recompute  # noqa: E402
 
 RESULTS = TOOLS.parent
 ROW = {"unit": '"s"', "better": '"lower"', "from": '"median"', "due": '"samples"', "help": '"x"'}
@@ -69,6 +69,16 @@ class Metrics(unittest.TestCase):
                      {**series, **({} if beside is None else {"checkpoint/beside": beside})}.items()}
             figure = recompute.stalled_part(types.SimpleNamespace(series=found.get))
             self.assertAlmostEqual(figure.value, stalled / (stalled + 16.0))
+
+    def test_bands_are_of_a_step_or_of_the_last_that_counted(self):
+        steps, losses = numpy.array([5, 6, 7]), numpy.array([3.0, 2.0, 9.0])
+        whole, good = {"loss": (steps, losses)}, {"loss": (steps[:2], losses[:2])}
+        for name, value in (("loss_at_7", 9.0), ("loss_at_5", 3.0), ("final_loss", 2.0)):
+            self.assertEqual(checks.value_in_band(name, whole, good), {name: value})
+        self.assertTrue(math.isnan(checks.value_in_band("loss_at_8", whole, good)["loss_at_8"]))
+        self.assertEqual(checks.value_in_band("loss", whole, good), {})
+        none = {"loss": (steps[:0], losses[:0])}
+        self.assertTrue(math.isnan(checks.value_in_band("final_loss", whole, none)["final_loss"]))
 
     def test_wrong_rows_are_named_with_their_key(self):
         for key, value, says in (

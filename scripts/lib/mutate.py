@@ -167,6 +167,7 @@ class Bench:
                         for name in self.tests if re.match(rf"^{own}\..*\.np[0-9]+$", name)})
         if ranks:
             chosen.append(Stage(tuple(ranks), ("-L", "^ranks$", "-R", rf"^{own}\.")))
+        chosen.append(Stage(programs, ("-R", r"^golden\.texts\.")))  # keys, help, plans, decks
         if own in ("forecast", "run", "drivers"):  # whole programs try all of these
             chosen.append(Stage(programs, ("-L", "^process$", "-R", r"^drivers\.")))
         return chosen
