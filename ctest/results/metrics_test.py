@@ -65,8 +65,9 @@ class Metrics(unittest.TestCase):
         """Of checkpoints that were written beside training, where the set says which were."""
         series = {"checkpoint/stall": [1.0, 2.0, 3.0], "train/step_time": [4.0] * 4}
         for beside, stalled in ((None, 6.0), ([0, 0, 0], 6.0), ([1, 0, 1], 4.0)):
-            found = {name: (numpy.arange(len(values)), numpy.array(values)) for name, values in
-                     {**series, **({} if beside is None else {"checkpoint/beside": beside})}.items()}
+            found = {name: (numpy.arange(len(values)), numpy.array(values))
+                     for name, values in {**series, "checkpoint/beside": beside}.items()
+                     if values is not None}
             figure = recompute.stalled_part(types.SimpleNamespace(series=found.get))
             self.assertAlmostEqual(figure.value, stalled / (stalled + 16.0))
 
