@@ -362,6 +362,40 @@ TEST(policy, listed_twice_is_recomputed_and_what_cannot_be_is_offloaded) {
   EXPECT_EQ(planned.leaving(), "");
 }
 
+/// What layer 1 saves is made from scratch of layer 0, which is gone in backward.
+TEST(policy, what_cannot_be_computed_again_is_refused_by_name) {
+  Program program("layers");
+  PersistentLayout layout;
+  program.begin_section("only");
+  const Tensor passed = program.scratch("passed", Dtype::uint8, {kMiB});
+  const Tensor saved = program.saved("saved", Dtype::uint8, {kMiB}, "alpha");
+  const auto append = [&](int layer, bool backward, std::vector<Use> uses) {
+    const auto scope = program.enter("layer", layer, 0, backward);
+    Op op;
+    op.name = fmt::format("op{}", program.ops().size());
+    op.uses = std::move(uses);
+    op.launch = [](Queue&, std::span<const View>) {};
+    program.append(std::move(op));
+  };
+  append(0, false, {{passed, Access::write}});
+  append(1, false, {{passed, Access::read}, {saved, Access::write}});
+  append(1, true, {{saved, Access::read}});
+  program.finish();
+  PlannerOptions options = manual({});
+  options.policy.recompute = {kAlpha};
+  try {
+    offload::make_plan(program, layout, options);
+    FAIL() << "computed again from nothing";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::usage);
+    EXPECT_STREQ(error.what(),
+                 "recompute.modules: alpha (saved) cannot be computed again from what is there in "
+                 "backward; offload.modules may list it");
+  }
+  options.policy.offload = {kAlpha};
+  EXPECT_NO_THROW(offload::make_plan(program, layout, options));
+}
+
 TEST(policy, host_memory_that_is_too_small_is_named) {
   PlannerOptions options = manual({kAlpha, kBeta});
   for (const std::int64_t budget : {20 * kMiB, 0 * kMiB}) {  // of the 24 MiB that leave
