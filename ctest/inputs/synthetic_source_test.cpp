@@ -4,6 +4,7 @@
 
 #include "ctest/inputs/support.hpp"
 #include "ctest/support/seed.hpp"
+#include "execution/philox.hpp"
 #include "inputs/data/token_source.hpp"
 
 namespace stowage::inputs {
@@ -32,6 +33,27 @@ TEST(synthetic_source, a_token_depends_on_its_position_only) {
     }
   }
   EXPECT_NE(all, read(*open_source(options(seed + 1)), 0, 50000));
+}
+
+// A seed has the same documents in every version: lengths are the first words of their blocks.
+TEST(synthetic_source, documents_of_a_seed_stay) {
+  const std::uint64_t seed = ctest::seed();
+  for (const std::vector<std::int64_t>& lengths : {std::vector<std::int64_t>{}, {7, 100, 33}}) {
+    SourceOptions some = options(seed);
+    some.synthetic_document_length = lengths.empty() ? 50 : 0;
+    some.synthetic_lengths = lengths;
+    const auto source = open_source(some);
+    const auto offsets = source->document_offsets();
+    ASSERT_GT(offsets.size(), 100U);
+    for (std::uint64_t document = 1; document < 100; ++document) {
+      const auto word =
+          execution::philox(seed, execution::stream_of("inputs/synthetic/lengths"), document)
+              .word[0];
+      EXPECT_EQ(offsets[document] - offsets[document - 1],
+                lengths.empty() ? 1 + execution::scale_to(word, 99)
+                                : lengths[execution::scale_to(word, 3)]);
+    }
+  }
 }
 
 // Uniform: the mean within 6 standard errors, every token in the vocabulary.

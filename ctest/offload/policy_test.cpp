@@ -471,6 +471,7 @@ TEST(policy, no_other_decision_about_one_or_two_tensors_is_faster) {
     const offload::Drafts drafts(best.sizes.program, best.sizes.layout, options.policy,
                                  options.rates, options.alignment);
     const double best_s = drafts.make_within(best.choice.decisions, budget).time_s;
+    EXPECT_EQ(drafts.make(best.choice.decisions).time_s, drafts.time_s(best.choice.decisions));
     struct Other {
       int tensor;
       Decision decision;
