@@ -107,6 +107,7 @@ def result_set_is_complete(r):
     assert re.search(line, said), said
     quiet = r.run("--quiet", "run.output=quiet.h5").stdout.splitlines()
     assert len(quiet) == 1 and quiet[0].startswith("STOWAGE RESULT VALID"), quiet
+    assert "  train/tokens_per_s=" in quiet[0], quiet
     failed = r.run("--quiet", "run.output=failed.h5", "validate.val_loss_below=0.1", expect=1)
     assert re.search(r"val_loss +4\.\d+ +<= 0.1 +FAILED\n", failed.stdout), failed.stdout
     assert failed.stdout.splitlines()[-1].startswith("STOWAGE RESULT INVALID"), failed.stdout

@@ -36,7 +36,9 @@ Header parse(const std::string& file) {
 }
 
 void refuse(const std::string& file, Words words) {
-  expect_parts(usage_error([&] { (void)parse(file); }), words);
+  const std::string said = usage_error([&] { (void)parse(file); });
+  EXPECT_TRUE(said.starts_with("f: ")) << said;
+  expect_parts(said, words);
 }
 
 void refuse_folder(const TemporaryFolder& folder, Words words) {
@@ -82,6 +84,8 @@ TEST(safetensors, damaged_headers_are_named) {
   refuse(file_of("{" + entry("a", "F32", "2", "[0,8]") + "}", 8), {"'a'", "list"});
   refuse(file_of("{" + entry("a", "F32", "[2]", "[0,8,9]") + "}", 8), {"'a'", "two"});
   refuse(file_of("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8), {"'a'", "data_offsets"});
+  refuse(file_of("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"x\":1}}", 8),
+         {"'a'", "keys beside"});
   refuse(file_of("{\"a\":[1]}", 8), {"'a'", "object"});
   refuse(file_of("{\"__metadata__\":{\"n\":1}}", 0), {"__metadata__", "'n'"});
 }
