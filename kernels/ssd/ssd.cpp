@@ -4,6 +4,7 @@
 
 #include "kernels/cost.hpp"
 #include "kernels/launch.hpp"
+#include "kernels/machine.hpp"
 #include "kernels/ssd/ssd_chunks.hpp"
 #include "kernels/ssd/ssd_layout.hpp"
 
@@ -28,6 +29,11 @@ std::string SsdShape::fault() const {
   if (groups <= 0 || heads % groups != 0) return "heads is not a multiple of groups";
   if (chunk <= 0) return "chunk is not positive";
   return dt_min <= dt_max ? "" : "dt_min is above dt_max";
+}
+
+bool SsdShape::on_tensor_cores(Dtype storage) const {
+  return storage == Dtype::bf16 && head_dim % 64 == 0 && (state == 64 || state == 128) &&
+         machine().wgmma();
 }
 
 std::size_t SsdForward::workspace_bytes() const {

@@ -22,6 +22,8 @@ struct SsdShape {
   std::int64_t channels() const { return inner() + 2 * shared(); }
   /// (H, P, N)
   std::vector<std::int64_t> states() const { return {heads, head_dim, state}; }
+  /// True if the tensor-core kernels take the shape on this machine (Machine), not the simple ones.
+  bool on_tensor_cores(execution::Dtype storage) const;
   std::string fault() const;
 };
 

@@ -268,7 +268,7 @@ SsdCudaShape cuda_shape(const Op& op, const SsdInputs<Pointers<S>>& inputs) {
 template <class S>
 int SsdForward::launch(const Operands<Pointers<S>>& o, void* stream) const {
   const auto on = static_cast<cudaStream_t>(stream);
-  if (tokens == 0 || !detail::on_tensor_cores(shape, storage))
+  if (tokens == 0 || !shape.on_tensor_cores(storage))
     return launch_simple_forward(simple_scan(*this, o.inputs, o.workspace),
                                  {{o.y, shape.inner()}, o.final_state, o.total_decay}, on);
   ssd_cuda_forward(cuda_shape(*this, o.inputs),
@@ -280,7 +280,7 @@ template <class S>
 int SsdBackward::launch(const Operands<Pointers<S>>& o, void* stream) const {
   const auto on = static_cast<cudaStream_t>(stream);
   const SsdGradients<Pointers<S>>& g = o.gradients;
-  if (tokens == 0 || !detail::on_tensor_cores(shape, storage))
+  if (tokens == 0 || !shape.on_tensor_cores(storage))
     return launch_simple_backward(simple_scan(*this, o.inputs, o.workspace),
                                   {.dy = {o.dy, shape.inner()},
                                    .dx = simple_matrix(g.dxbc),

@@ -4,7 +4,6 @@
 #include <cstddef>
 
 #include "execution/error.hpp"
-#include "kernels/machine.hpp"
 #include "kernels/ssd/ssd.hpp"
 
 namespace stowage::kernels {
@@ -163,11 +162,6 @@ std::size_t simple_backward_floats(const SsdShape& shape, std::int64_t tokens) {
 
 }  // namespace
 
-bool on_tensor_cores(const SsdShape& shape, Dtype storage) {
-  return storage == Dtype::bf16 && shape.head_dim % 64 == 0 &&
-         (shape.state == 64 || shape.state == 128) && machine().wgmma();
-}
-
 SsdCudaShape cuda_shape(const SsdShape& shape, std::int64_t tokens) {
   SsdCudaShape s;
   s.tokens = tokens;
@@ -186,14 +180,14 @@ SsdCudaShape cuda_shape(const SsdShape& shape, std::int64_t tokens) {
 
 std::size_t ssd_cuda_forward_bytes(const SsdShape& shape, std::int64_t tokens, Dtype storage) {
   if (storage == Dtype::fp64 || tokens == 0) return 0;
-  if (on_tensor_cores(shape, storage))
+  if (shape.on_tensor_cores(storage))
     return ssd_cuda_forward_workspace_bytes(cuda_shape(shape, tokens));
   return simple_forward_floats(shape, tokens) * sizeof(float);
 }
 
 std::size_t ssd_cuda_backward_bytes(const SsdShape& shape, std::int64_t tokens, Dtype storage) {
   if (storage == Dtype::fp64 || tokens == 0) return 0;
-  if (on_tensor_cores(shape, storage))
+  if (shape.on_tensor_cores(storage))
     return ssd_cuda_backward_workspace_bytes(cuda_shape(shape, tokens));
   return simple_backward_floats(shape, tokens) * sizeof(float);
 }

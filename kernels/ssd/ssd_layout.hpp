@@ -12,9 +12,7 @@ namespace stowage::kernels {
 
 namespace detail {
 
-/// Whether the tensor-core kernels take a scan here, and their shape of it: rows of bf16 without
-/// gaps.
-bool on_tensor_cores(const SsdShape& shape, execution::Dtype storage);
+/// What the tensor-core kernels know of a scan: rows of bf16 without gaps.
 SsdCudaShape cuda_shape(const SsdShape& shape, std::int64_t tokens);
 
 /// Device workspace of a storage dtype; 0 for fp64, which runs on the host only.

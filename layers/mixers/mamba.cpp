@@ -212,6 +212,13 @@ class Mamba final : public Mixer {
     convolution_.forward(recorder, conv_input(kept.zxbcdt), kept.xbc, kept.halo);
   }
 
+  /// The simple kernels of bf16 are another kind of op: their rate is another.
+  std::string scan_name(const Recorder& recorder, std::string name) const {
+    const bool simple =
+        recorder.storage() == execution::Dtype::bf16 && !shape_.on_tensor_cores(recorder.storage());
+    return simple ? name + "_simple" : name;
+  }
+
   void scan(Recorder& recorder, Saved& kept) const {
     kernels::SsdInputs<Tensor> inputs = this->inputs(recorder, all(kept.xbc), kept);
     if (segments_.shared()) kept.initial_state = segments_.entering_state(recorder, inputs);
@@ -220,7 +227,7 @@ class Mamba final : public Mixer {
                                    .tokens = recorder.tokens(),
                                    .storage = recorder.storage(),
                                    .initial_state = segments_.shared()};
-    recorder.compute("scan", scan,
+    recorder.compute(scan_name(recorder, "scan"), scan,
                      {.inputs = inputs,
                       .y = kept.y,
                       .workspace = recorder.workspace("scan_workspace", scan.workspace_bytes()),
@@ -259,7 +266,7 @@ class Mamba final : public Mixer {
     Tensor dfinal_state;
     if (segments_.shared()) dfinal_state = segments_.entering_adjoint(recorder, dscan, inputs);
     inputs.initial_state = kept.initial_state;
-    recorder.compute("scan_backward", scan,
+    recorder.compute(scan_name(recorder, "scan_backward"), scan,
                      {.inputs = inputs,
                       .dy = dscan,
                       .gradients = gradients,
