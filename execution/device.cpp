@@ -77,6 +77,17 @@ void Device::read(const std::string& tensor, std::span<std::byte> content, std::
   }
 }
 
+void Device::take_turn(const void* who, Queue& queue) {
+  if (turn_ == who) return;
+  turn_ = who;
+  if (!settled_) settled_ = backend_.make_event();
+  for (auto& [name, other] : queues_) {
+    if (other.get() == &queue) continue;
+    other->record(*settled_);
+    queue.wait(*settled_);
+  }
+}
+
 void Device::synchronize() {
   for (auto& [name, queue] : queues_) queue->synchronize();
 }

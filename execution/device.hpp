@@ -39,6 +39,9 @@ class Device {
   void read(const std::string& tensor, std::span<std::byte> content, std::size_t from = 0);
   /// Blocks until all queues are idle; rethrows the first error of their work.
   void synchronize();
+  /// Work of `who` comes next, on `queue`. If the work before was another's, `queue` first waits
+  /// for all of it: a plan may leave copies under way that only its own next execution waits for.
+  void take_turn(const void* who, Queue& queue);
 
  private:
   Backend& backend_;
@@ -48,6 +51,8 @@ class Device {
   std::unique_ptr<Arena> host_arena_;
   std::unique_ptr<Arena> bounce_;  ///< pinned, for write() and read()
   std::map<std::string, std::unique_ptr<Queue>> queues_;
+  std::unique_ptr<Event> settled_;
+  const void* turn_ = nullptr;  ///< whose work came last
 };
 
 }  // namespace stowage::execution

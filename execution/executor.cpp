@@ -136,6 +136,7 @@ void Executor::step() {
   }
   if (!captured_ && steps_ >= options_.warmup_steps) capture();
   for (Observer* observer : observers_) observer->begin_step();
+  device_.take_turn(this, *queues_[0]);
   issue_all();
   const auto slot = static_cast<std::size_t>(steps_ % options_.ring_slots);
   queues_[0]->record(*done_[slot]);

@@ -26,6 +26,7 @@ class ShapeCheck {
     check_sections();
     for (const Step& step : plan_.steps) check_step(step);
     if (!faults_.empty()) return;
+    check_carried();
     check_records();
     for (std::size_t i = 0; i < plan_.segments.size(); ++i) check_segment(i);
   }
@@ -150,6 +151,17 @@ class ShapeCheck {
     }
   }
 
+  void check_carried() {
+    for (int i = first_carried(plan_); i < static_cast<int>(plan_.steps.size()); ++i) {
+      const Step& step = plan_.steps[i];
+      const bool to_home = step.what == Step::What::copy_out &&
+                           is_persistent(program_.info(place_at(step.places[1]).tensor).lifetime);
+      if (!to_home || plan_.sections.back().repeat > 1)
+        fault("{} is behind the join: only copies to homes may be, once a step",
+              describe(program_, step));
+    }
+  }
+
   void check_records() {
     recorder_ = recorders(plan_);
     for (int i = 0; i < static_cast<int>(plan_.steps.size()); ++i) {
@@ -271,6 +283,18 @@ class ShapeCheck {
 
 bool uses_ring(const Program& program, const Step& step) {
   return step.what == Step::What::run && !program.ops()[step.op].launch;
+}
+
+int first_carried(const Plan& plan) {
+  const auto steps = static_cast<int>(plan.steps.size());
+  int behind = steps;
+  while (behind > 0 && plan.steps[behind - 1].queue != 0) --behind;
+  if (behind == 0) return steps;
+  const Step& join = plan.steps[behind - 1];
+  const bool in_graph = std::ranges::any_of(plan.segments, [&](const Segment& segment) {
+    return segment.begin < behind && behind <= segment.end;
+  });
+  return join.what == Step::What::mark && join.places.empty() && !in_graph ? behind : steps;
 }
 
 void check_shape(const Program& program, const Plan& plan, std::vector<std::string>& faults) {

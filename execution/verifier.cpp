@@ -49,6 +49,8 @@ class Proof {
     program_ = program;
     versions_.execute(program);
     const Segment* segment = nullptr;
+    const int join = first_carried(plan()) - 1;
+    std::vector<Clocks::Node> latest;  // by queue, when the join is issued
     for_each_issued(plan(), 2, [&](int step, int, int repetition) {
       repetition_ = repetition;
       if (segment == nullptr) segment = launch_at(step);
@@ -57,12 +59,22 @@ class Proof {
         end_launch(*segment);
         segment = nullptr;
       }
+      if (step == join) latest = latest_of_queues();
     });
     for (int q = 0; q < static_cast<int>(plan().queues.size()); ++q)
-      if (!clocks_.before(clocks_.latest(queue_of(q)), queue_of(0)))
+      if (!clocks_.before(latest[q], queue_of(0)))
         fault("queue {} is not joined at the end of program {}", plan().queues[q].name,
               current().name());
     check_homes();
+  }
+
+  /// Another program comes next: its queue 0 follows all that is carried (Device::take_turn).
+  void settle(int program) {
+    program_ = program;
+    for (int q = 0; q < static_cast<int>(by_queue_name_.size()); ++q) {
+      clocks_.record(q, settled_);
+      clocks_.wait(queue_of(0), settled_);
+    }
   }
 
  private:
@@ -96,7 +108,15 @@ class Proof {
       first_event_.push_back(events);
       events += planned.plan->events;
     }
-    return events;
+    settled_ = events;
+    return events + 1;
+  }
+
+  std::vector<Clocks::Node> latest_of_queues() {
+    std::vector<Clocks::Node> latest;
+    for (int q = 0; q < static_cast<int>(plan().queues.size()); ++q)
+      latest.push_back(clocks_.latest(queue_of(q)));
+    return latest;
   }
 
   int queue_of(int plan_queue) const { return queue_ids_[program_][plan_queue]; }
@@ -399,6 +419,7 @@ class Proof {
   std::vector<std::vector<int>> queue_ids_;
   std::vector<int> first_event_;
   std::vector<std::vector<int>> recorders_;  ///< by program and event: the step that records it
+  int settled_ = 0;  ///< the event of settle(), behind those of all programs
   Clocks clocks_;
   Contents contents_;
   Versions versions_;
@@ -423,10 +444,14 @@ std::vector<std::string> verify(std::span<const PlannedProgram> programs) {
   if (faults.empty()) {
     Proof proof(programs, faults);
     for (int p = 0; p < static_cast<int>(programs.size()) && faults.size() < kMostFaults; ++p) {
+      if (p > 0) proof.settle(p);
       proof.issue(p);
       proof.issue(p);
     }
-    if (programs.size() > 1 && faults.size() < kMostFaults) proof.issue(0);
+    if (programs.size() > 1 && faults.size() < kMostFaults) {
+      proof.settle(0);
+      proof.issue(0);
+    }
   }
   if (faults.size() > kMostFaults) faults.resize(kMostFaults);
   return faults;

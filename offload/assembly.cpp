@@ -48,6 +48,7 @@ class Assembler {
     for (const SectionSchedule& section : sections) {
       loads_.emplace_back(section.timeline.runs.size());
       windows_.emplace_back(section.timeline.runs.size());
+      released_.emplace_back(section.timeline.runs.size());
     }
     for (std::size_t s = 0; s < sections.size(); ++s)
       for (const StateWindow& window : sections[s].windows) {
@@ -57,6 +58,11 @@ class Assembler {
               [static_cast<std::size_t>(window.load.run)]
                   .push_back(index);
         windows_[s][static_cast<std::size_t>(window.run)].push_back(index);
+        if (!window.carried) continue;
+        const auto section = static_cast<std::size_t>(window.carried->section);
+        stays_[index].device = residency_.window(window.tensor, window.first, window.bytes);
+        released_[section][static_cast<std::size_t>(window.carried->run)].push_back(
+            stays_[index].device);
       }
   }
 
@@ -68,6 +74,8 @@ class Assembler {
     for (std::size_t r = 0; r < runs.size(); ++r) {
       const Calls& calls = calls_[r];
       release(calls.released);
+      if (const std::vector<int>& places = released_[index][r]; !places.empty())
+        add(Step::What::mark, queue_of(Lane::compute)).places = places;
       for (const std::size_t v : calls.back) bring_back(section.copies[v], issued_[v]);
       for (const std::size_t w : loads_[index][r]) load(stays_[w]);
       for (const std::size_t v : calls.needed) guard_.needed(issued_[v].out, issued_[v].back);
@@ -87,6 +95,18 @@ class Assembler {
     }
     guard_.end_of_section();
     plan_.sections.push_back({begin, static_cast<int>(plan_.steps.size()), repeat});
+  }
+
+  /// The write-backs that are carried, in the order of their ops, behind the join.
+  void add_carried() {
+    bool joined = false;
+    for (const Stay& stay : stays_) {
+      if (!stay.window->carried) continue;
+      if (!joined) add(Step::What::mark, queue_of(Lane::compute));
+      joined = true;
+      add(Step::What::copy_out, queue_of(Lane::d2h)).places = {stay.device, stay.home};
+    }
+    plan_.sections.back().end = static_cast<int>(plan_.steps.size());
   }
 
  private:
@@ -176,7 +196,7 @@ class Assembler {
   void load(Stay& stay) {
     const StateWindow& window = *stay.window;
     stay.home = residency_.home(window.tensor, window.first, window.bytes);
-    stay.device = residency_.window(window.tensor, window.first, window.bytes);
+    if (stay.device < 0) stay.device = residency_.window(window.tensor, window.first, window.bytes);
     if (!window.reads) return;
     const int event = guard_.before_copy_back(window.bytes);
     Step& step = add(Step::What::copy_in, queue_of(Lane::h2d));
@@ -187,7 +207,7 @@ class Assembler {
   }
 
   void write_back(const Stay& stay) {
-    if (!stay.window->writes) return;
+    if (!stay.window->writes || stay.window->carried) return;
     add(Step::What::copy_out, queue_of(Lane::d2h)).places = {stay.device, stay.home};
     guard_.left();
   }
@@ -203,6 +223,8 @@ class Assembler {
   std::vector<Stay> stays_;            ///< by window of all sections
   using ByRun = std::vector<std::vector<std::vector<std::size_t>>>;
   ByRun loads_, windows_;  ///< by section and run: the windows loaded there, and used
+  /// By section and run: the places that carried copies have left by then.
+  std::vector<std::vector<std::vector<int>>> released_;
 };
 
 }  // namespace
@@ -218,6 +240,7 @@ Plan assemble(const Program& program, const execution::PersistentLayout& layout,
   assembler.arrange_windows(sections);
   for (std::size_t s = 0; s < sections.size(); ++s)
     assembler.add_section(s, sections[s], program.sections()[s].repeat);
+  assembler.add_carried();
   reuse.leave_in_time(plan);
   return plan;
 }

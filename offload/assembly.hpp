@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "execution/persistent.hpp"
@@ -24,6 +25,8 @@ struct StateWindow {
   bool writes = true;  ///< and written back behind the op
   int run = 0;         ///< of the op
   RunAt load = {};     ///< the load is issued before this run
+  /// The write-back is carried: the window keeps its bytes up to this run of the next execution.
+  std::optional<RunAt> carried = {};
 };
 
 /// One section to be turned into steps.
@@ -40,7 +43,8 @@ struct SectionSchedule {
 /// A copy to the host follows the run that writes the bytes; a copy back comes just before the run
 /// that OffloadCopy::back names; a mark keeps the first residence's bytes until the copy is
 /// predicted to be done, so that nobody who takes them has to wait. A window is loaded where it
-/// says and written back behind its op.
+/// says and written back behind its op, or at the end, behind the mark of the join, if it is
+/// carried.
 execution::Plan assemble(const execution::Program& program,
                          const execution::PersistentLayout& layout,
                          const GradientMemoryReuse& reuse,

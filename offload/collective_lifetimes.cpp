@@ -34,7 +34,9 @@ std::vector<LiveRange> collective_lifetimes(const execution::Program& program, c
   for (LiveRange& range : ranges) by_place[range.place] = &range;
   const auto prolong = [&](int place, int end) {
     LiveRange* range = by_place[place];
-    if (range == nullptr || plan.places[place].region != region || range->end >= end) return;
+    if (range == nullptr || plan.places[place].region != region || range->wraps() ||
+        range->end >= end)
+      return;
     const std::size_t bytes = execution::align_up(plan.places[place].bytes, alignment);
     const auto begin = live.begin() + range->end + 1, stop = live.begin() + end + 1;
     if (*std::max_element(begin, stop) + bytes > most) return;

@@ -216,6 +216,9 @@ void Drafts::prefetch_early(Draft& draft, std::size_t limit, std::size_t window_
     live.push_back(live_at_runs(draft, section));
   load_early(program_, draft.sections, live, window_limit, alignment_, rates_,
              policy_.caps.h2d_bytes < 0);
+  const execution::CopyCaps& caps = policy_.caps;
+  if (caps.max_inflight < 0 && caps.d2h_bytes < 0 && caps.h2d_bytes < 0)
+    carry_write_backs(program_, draft.sections, live, window_limit, alignment_, rates_);
   assemble(draft, decisions);
 }
 

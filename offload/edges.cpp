@@ -1,12 +1,14 @@
 #include "offload/edges.hpp"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "execution/byte_map.hpp"
 #include "execution/clocks.hpp"
 #include "execution/contents.hpp"
 #include "execution/plan_shape.hpp"
+#include "offload/carried.hpp"
 
 namespace stowage::offload {
 namespace {
@@ -21,8 +23,9 @@ using execution::Program;
 using execution::Step;
 using execution::Use;
 
-/// Issues a plan once and adds a wait wherever the order is not yet implied. The join at its end
-/// and the fork at its start order one step before the next.
+/// Issues a plan and adds a wait wherever the order is not yet implied. The join at its end and the
+/// fork at its start order one step before the next; where copies are carried into the next, a
+/// second execution shows what has to wait for them.
 class EdgeMaker {
  public:
   EdgeMaker(const Program& program, Plan& plan, const Chains& chains)
@@ -34,7 +37,9 @@ class EdgeMaker {
         issued_(plan.steps.size(), 0) {}
 
   void run() {
-    execution::for_each_issued(plan_, 2, [&](int step, int, int) { issue_in_segment(step); });
+    const bool carries = execution::first_carried(plan_) < static_cast<int>(plan_.steps.size());
+    for (int execution = 0; execution < (carries ? 2 : 1); ++execution)
+      execution::for_each_issued(plan_, 2, [&](int step, int, int) { issue_in_segment(step); });
   }
 
  private:
@@ -208,7 +213,12 @@ void fork_and_join(Plan& plan) {
 }  // namespace
 
 void add_edges(const Program& program, Plan& plan, const Chains& chains) {
+  std::vector<Step> carried = take_carried(plan);
   fork_and_join(plan);
+  if (!carried.empty()) {
+    carried.erase(carried.begin());  // the join stands there now
+    put_back(plan, std::move(carried));
+  }
   EdgeMaker(program, plan, chains).run();
 }
 

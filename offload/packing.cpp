@@ -15,14 +15,20 @@ using Order = std::vector<int>;
 constexpr int kMostTries = 60;  ///< from each start
 /// Pairs of blocks that the tries of one start may look at: some tenths of a second.
 constexpr double kMostPairs = 1e8;
+constexpr double kLong = 1e9;  ///< steps: more than any plan has
+
+int last_of(const std::vector<Block>& blocks) {
+  int last = 0;
+  for (const Block& block : blocks) last = std::max({last, block.begin, block.end});
+  return last;
+}
 
 std::size_t largest_live(const std::vector<Block>& blocks) {
-  int last = 0;
-  for (const Block& block : blocks) last = std::max(last, block.end);
-  std::vector<std::size_t> live(static_cast<std::size_t>(last) + 2, 0);
+  std::vector<std::size_t> live(static_cast<std::size_t>(last_of(blocks)) + 2, 0);
   for (const Block& block : blocks) {
     live[block.begin] += block.bytes;
     live[static_cast<std::size_t>(block.end) + 1] -= block.bytes;
+    if (block.wraps()) live.front() += block.bytes;
   }
   std::size_t sum = 0;
   std::size_t most = 0;
@@ -30,10 +36,19 @@ std::size_t largest_live(const std::vector<Block>& blocks) {
   return most;
 }
 
+/// The same where those that wrap end with the last step: to find an order.
+std::vector<Block> unwrapped(std::vector<Block> blocks) {
+  const int last = last_of(blocks);
+  for (Block& block : blocks)
+    if (block.wraps()) block.end = last;
+  return blocks;
+}
+
 /// Pairs of blocks that live together, each counted twice.
 double pairs(const std::vector<Block>& blocks) {
   std::vector<int> begins, ends;
-  for (const Block& block : blocks) begins.push_back(block.begin), ends.push_back(block.end);
+  for (const Block& block : blocks)
+    begins.push_back(block.begin), ends.push_back(std::max(block.begin, block.end));
   std::sort(begins.begin(), begins.end());
   std::sort(ends.begin(), ends.end());
   double sum = 0;
@@ -50,7 +65,9 @@ class Interval {
   Interval(int begin, int end) : begin_(begin), end_(end) {}
 
   void add(const Block& block, std::size_t offset) {
-    if (block.begin > begin_ || block.end < end_)
+    const bool throughout = block.wraps() ? block.begin <= begin_ || block.end >= end_
+                                          : block.begin <= begin_ && block.end >= end_;
+    if (!throughout)
       blocks_.insert(std::ranges::upper_bound(blocks_, offset, {}, &Placed::offset),
                      {offset, block});
     else
@@ -71,8 +88,7 @@ class Interval {
     for (; now.block < blocks_.size() && blocks_[now.block].offset < free + block.bytes;
          ++now.block) {
       const auto& [begin, other] = blocks_[now.block];
-      if (other.begin <= block.end && block.begin <= other.end)
-        free = std::max(free, begin + other.bytes);
+      if (other.meets(block)) free = std::max(free, begin + other.bytes);
     }
     const bool moved = now.bytes != at.bytes || now.block != at.block;
     at = now;
@@ -113,8 +129,7 @@ class Interval {
 class Placer {
  public:
   explicit Placer(const std::vector<Block>& blocks) : blocks_(blocks) {
-    int last = 0;
-    for (const Block& block : blocks) last = std::max(last, block.end);
+    const int last = last_of(blocks);
     width_ = last / static_cast<int>(std::clamp<std::size_t>(blocks.size() / 100, 1, 1024)) + 1;
     for (int begin = 0; begin <= last; begin += width_)
       intervals_.emplace_back(begin, begin + width_ - 1);
@@ -125,19 +140,22 @@ class Placer {
     packing.offsets.assign(blocks_.size(), 0);
     std::vector<Interval> intervals = intervals_;
     std::vector<Interval::Cursor> at;
+    std::vector<Interval*> lived;
     for (const int i : order) {
       const Block& block = blocks_[i];
-      const std::span lived = std::span(intervals).subspan(
-          static_cast<std::size_t>(block.begin / width_),
-          static_cast<std::size_t>(block.end / width_ - block.begin / width_) + 1);
+      const auto first = static_cast<std::size_t>(block.begin / width_);
+      const std::size_t behind = static_cast<std::size_t>(block.end / width_) + 1;
+      lived.clear();
+      const std::size_t until = block.wraps() ? std::min(first, behind) + intervals.size() : behind;
+      for (std::size_t t = first; t < until; ++t) lived.push_back(&intervals[t % intervals.size()]);
       at.assign(lived.size(), {});
       std::size_t& offset = packing.offsets[i];
       for (bool moved = true; moved;) {
         moved = false;
         for (std::size_t t = 0; t < lived.size(); ++t)
-          moved = lived[t].pass(block, at[t], offset) || moved;
+          moved = lived[t]->pass(block, at[t], offset) || moved;
       }
-      for (Interval& interval : lived) interval.add(block, offset);
+      for (Interval* interval : lived) interval->add(block, offset);
       packing.bytes = std::max(packing.bytes, offset + block.bytes);
     }
     return packing;
@@ -158,7 +176,8 @@ Order ordered_by(const std::vector<Block>& blocks, Key&& key) {
   return order;
 }
 
-double length(const Block& block) { return block.end - block.begin + 1; }
+/// Blocks that wrap come before all others.
+double length(const Block& block) { return block.wraps() ? kLong : block.end - block.begin + 1; }
 
 /// Moves the blocks that end at the top of a packing, and what lies just under them, to the front.
 Order top_first(const Order& order, const Packing& packing, const std::vector<Block>& blocks,
@@ -222,7 +241,7 @@ Packing pack(const std::vector<Block>& blocks, std::size_t enough) {
   improve(ordered_by(blocks, area));
   improve(ordered_by(blocks, [](const Block& b) { return -static_cast<double>(b.begin); }));
   for (const Prefer prefer : {Prefer::longest, Prefer::area, Prefer::largest})
-    if (best.bytes > goal) improve(skyline_order(blocks, prefer));
+    if (best.bytes > goal) improve(skyline_order(unwrapped(blocks), prefer));
   return best;
 }
 

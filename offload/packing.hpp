@@ -6,11 +6,19 @@
 
 namespace stowage::offload {
 
-/// A block of `bytes` that is needed during [begin, end].
+/// A block of `bytes` that is needed during [begin, end]; one with end < begin from `begin` on and
+/// up to `end`.
 struct Block {
   int begin = 0;
   int end = 0;
   std::size_t bytes = 0;
+
+  bool wraps() const { return end < begin; }
+  bool meets(const Block& other) const {
+    if (wraps() && other.wraps()) return true;
+    if (wraps() || other.wraps()) return begin <= other.end || other.begin <= end;
+    return begin <= other.end && other.begin <= end;
+  }
 };
 
 struct Packing {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "execution/plan_shape.hpp"
+
 namespace stowage::offload {
 
 using execution::Lane;
@@ -69,7 +71,35 @@ class Run {
     result_.end_s.assign(plan.steps.size(), -1);
   }
 
+  /// Copies that are carried into the next execution show what they cost in the second.
   Prediction go() {
+    const int carried = execution::first_carried(plan_);
+    double start_s = 0;
+    execute();
+    if (carried < static_cast<int>(plan_.steps.size())) {
+      start_s = free_s_[0];
+      skipped_s_ = 0;
+      result_.begin_s.assign(plan_.steps.size(), -1);
+      execute();
+      result_.time_s = free_s_[0] - start_s + skipped_s_;
+    } else {
+      result_.time_s = *std::max_element(free_s_.begin(), free_s_.end()) + skipped_s_;
+    }
+    for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+      const double from_s =
+          start_s + (static_cast<int>(i) < carried ? 0 : result_.time_s - skipped_s_);
+      result_.begin_s[i] -= from_s;
+      result_.end_s[i] -= from_s;
+    }
+    computed_.merge();
+    return std::move(result_);
+  }
+
+  /// When something computed, of all queues; after go().
+  const Busy& computed() const { return computed_; }
+
+ private:
+  void execute() {
     for (const execution::StepRange& section : plan_.sections) {
       const int periods = std::min(section.repeat, kPeriods);
       double before_s = 0;
@@ -79,15 +109,8 @@ class Run {
       }
       skipped_s_ += (section.repeat - periods) * (free_s_[0] - before_s);
     }
-    result_.time_s = *std::max_element(free_s_.begin(), free_s_.end()) + skipped_s_;
-    computed_.merge();
-    return std::move(result_);
   }
 
-  /// When something computed, of all queues; after go().
-  const Busy& computed() const { return computed_; }
-
- private:
   void issue(int index) {
     const auto at = static_cast<std::size_t>(index);
     const Step& step = plan_.steps[at];

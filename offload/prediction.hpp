@@ -17,7 +17,8 @@ std::vector<TimeSpan> merged(std::vector<TimeSpan> spans);
 struct Prediction {
   double time_s = 0;     ///< of one step of the program
   double exposed_s = 0;  ///< of it: compute waits for copies, directly or through other queues
-  std::vector<double> begin_s, end_s;  ///< of each plan step, at its first execution
+  /// Of each plan step, at its first execution; of carried copies, in the next step.
+  std::vector<double> begin_s, end_s;
   /// Of a measured step: what copies of counted rows moved, by plan step; empty: as expected.
   std::vector<std::size_t> counted_bytes = {};
 };

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "offload/bins.hpp"
+#include "offload/carried.hpp"
 
 namespace stowage::offload {
 namespace {
@@ -167,8 +169,10 @@ class Writer {
 
 void choose_segments(const execution::Program& program, Plan& plan, const GraphOptions& options) {
   if (options.mode == GraphOptions::Mode::off) return;
+  std::vector<Step> carried = take_carried(plan);
   const Bins bins = sort_into_bins(program, plan, options);
   Writer(plan, options).run(bins);
+  put_back(plan, std::move(carried));
 }
 
 }  // namespace stowage::offload

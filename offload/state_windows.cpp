@@ -1,6 +1,8 @@
 #include "offload/state_windows.hpp"
 
 #include <algorithm>
+#include <optional>
+#include <span>
 
 #include "execution/contents.hpp"
 
@@ -83,6 +85,120 @@ class OnceRuns {
   std::vector<double> start_s_;
   std::vector<RunAt> places_;
   double end_s_ = 0;
+};
+
+/// The windows of one op.
+struct OpWindows {
+  std::size_t section, begin, end;
+};
+
+/// Finds out which write-backs may be carried.
+class Carrier {
+ public:
+  Carrier(const execution::Program& program, std::vector<SectionSchedule>& sections,
+          const std::vector<std::vector<std::size_t>>& live, std::size_t limit,
+          std::size_t alignment, const Rates& rates)
+      : sections_(sections), live_(live), limit_(limit), alignment_(alignment), rates_(rates) {
+    const std::vector<execution::Section>& all = program.sections();
+    while (before_repeats_ < all.size() && all[before_repeats_].repeat == 1) ++before_repeats_;
+    std::size_t first = all.size();
+    while (first > 0 && all[first - 1].repeat == 1) --first;
+    for (std::size_t s = first; s < all.size(); ++s)
+      for_each_op(sections[s].windows, [&](std::size_t begin, std::size_t end) {
+        ops_.push_back({s, begin, end});
+      });
+  }
+
+  void run() {
+    std::vector<RunAt> releases;
+    std::size_t first = ops_.size();
+    while (first > 0 && may_be_last(first - 1)) {
+      std::vector<RunAt> found = releases_from(first - 1);
+      if (found.empty()) break;
+      releases = std::move(found);
+      --first;
+    }
+    for (std::size_t i = first; i < ops_.size(); ++i)
+      for (StateWindow& window : windows(ops_[i]))
+        if (window.writes) window.carried = releases[i - first];
+  }
+
+ private:
+  std::span<StateWindow> windows(const OpWindows& op) const {
+    return std::span(sections_[op.section].windows).subspan(op.begin, op.end - op.begin);
+  }
+
+  /// Whether no later op has windows of the same bytes.
+  bool may_be_last(std::size_t op) const {
+    for (const StateWindow& window : windows(ops_[op]))
+      for (std::size_t later = op + 1; later < ops_.size(); ++later)
+        for (const StateWindow& other : windows(ops_[later]))
+          if (other.tensor == window.tensor && other.first < window.first + window.bytes &&
+              window.first < other.first + other.bytes)
+            return false;
+    return true;
+  }
+
+  /// Where the windows of each op from one on are free again in the next execution; nothing if all
+  /// of these cannot be carried.
+  std::vector<RunAt> releases_from(std::size_t first) const {
+    std::vector<std::vector<std::size_t>> live = live_;
+    std::vector<RunAt> releases;
+    double done_s = 0;
+    for (std::size_t i = first; i < ops_.size(); ++i) {
+      std::size_t bytes = 0;
+      for (const StateWindow& window : windows(ops_[i])) {
+        if (!window.writes) continue;
+        bytes += execution::align_up(window.bytes, alignment_);
+        done_s += rates_.d2h_s(window.bytes) * (1 + kMargin);
+      }
+      const std::optional<RunAt> release = first_run_from(done_s);
+      if (!release || !keeps(live, i, *release, bytes)) return {};
+      releases.push_back(*release);
+    }
+    return releases;
+  }
+
+  /// The first run that starts so late, before the first section that repeats.
+  std::optional<RunAt> first_run_from(double time_s) const {
+    double from_s = 0;
+    for (std::size_t s = 0; s < before_repeats_; ++s) {
+      const std::vector<double>& start_s = sections_[s].timeline.start_s;
+      const auto found = std::ranges::lower_bound(start_s, time_s - from_s);
+      if (found < start_s.end() - 1)
+        return RunAt{static_cast<int>(s), static_cast<int>(found - start_s.begin())};
+      from_s += start_s.back();
+    }
+    return std::nullopt;
+  }
+
+  /// Whether an op's windows may keep their bytes up to a run of the next execution, behind which
+  /// they are loaded again. Adds them to `live`.
+  bool keeps(std::vector<std::vector<std::size_t>>& live, std::size_t op, RunAt release,
+             std::size_t bytes) const {
+    const std::span<const StateWindow> of_op = windows(ops_[op]);
+    for (const StateWindow& window : of_op)
+      if (window.load.section < release.section ||
+          (window.load.section == release.section && window.load.run <= release.run))
+        return false;
+    const auto own = static_cast<std::size_t>(of_op.front().run);
+    for (std::size_t s = 0; s < live.size(); ++s)
+      for (std::size_t r = 0; r < live[s].size(); ++r) {
+        const bool behind = s > ops_[op].section || (s == ops_[op].section && r > own);
+        const bool before =
+            static_cast<int>(s) < release.section ||
+            (static_cast<int>(s) == release.section && static_cast<int>(r) < release.run);
+        if ((behind || before) && (live[s][r] += bytes) > limit_) return false;
+      }
+    return true;
+  }
+
+  std::vector<SectionSchedule>& sections_;
+  const std::vector<std::vector<std::size_t>>& live_;
+  std::size_t limit_, alignment_;
+  const Rates& rates_;
+  std::size_t before_repeats_ = 0;  ///< sections before the first that repeats
+  std::vector<OpWindows> ops_;      ///< behind the last that does
 };
 
 }  // namespace
@@ -172,6 +288,12 @@ void load_early(const execution::Program& program, std::vector<SectionSchedule>&
     for (std::size_t w = loaded.begin; w < loaded.end; ++w) windows[w].load = runs.place(at);
     previous = std::max(previous, at);
   }
+}
+
+void carry_write_backs(const execution::Program& program, std::vector<SectionSchedule>& sections,
+                       const std::vector<std::vector<std::size_t>>& live, std::size_t limit,
+                       std::size_t alignment, const Rates& rates) {
+  Carrier(program, sections, live, limit, alignment, rates).run();
 }
 
 }  // namespace stowage::offload

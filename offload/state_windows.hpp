@@ -27,6 +27,17 @@ void load_early(const execution::Program& program, std::vector<SectionSchedule>&
                 std::vector<std::vector<std::size_t>>& live, std::size_t limit,
                 std::size_t alignment, const Rates& rates, bool across);
 
+/// Lets write-backs trail into the next execution, of as many of the last windows as keep their
+/// bytes meanwhile without more than `limit` live: up to the end, and from the start until their
+/// copies are predicted to be done. Those that are not carried end with the step.
+///
+/// Only windows behind the last section that repeats, whose copies end before the first that does.
+///
+/// @param live by section and run, as load_early() leaves it
+void carry_write_backs(const execution::Program& program, std::vector<SectionSchedule>& sections,
+                       const std::vector<std::vector<std::size_t>>& live, std::size_t limit,
+                       std::size_t alignment, const Rates& rates);
+
 /// Bytes of the windows of the ops that need the most, of so many: with less, copies in one
 /// direction wait for those in the other.
 std::size_t least_window_bytes(const std::vector<SectionSchedule>& sections, std::size_t alignment);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "execution/plan_shape.hpp"
 #include "offload/gradient_memory_reuse.hpp"
 #include "offload/saved_tensors.hpp"
 
@@ -18,7 +19,11 @@ namespace {
 class Summary {
  public:
   Summary(const Program& program, const Plan& plan, const Prediction& prediction)
-      : program_(program), plan_(plan), prediction_(prediction), recorders_(recorders(plan)) {}
+      : program_(program),
+        plan_(plan),
+        prediction_(prediction),
+        recorders_(recorders(plan)),
+        first_carried_(execution::first_carried(plan)) {}
 
   void add_tensors(const Choice& choice) {
     for (const SavedTensor& saved : find_saved_tensors(program_)) {
@@ -95,7 +100,7 @@ class Summary {
     const Step* latest = nullptr;
     for (const int event : step.waits) {
       const int source = recorders_[event];
-      if (source < 0 || source > index) continue;
+      if (source < 0 || (source > index && source < first_carried_)) continue;
       const double end_s = prediction_.end_s[source];
       const Step& other = plan_.steps[source];
       if (!execution::is_copy(other) || end_s <= latest_s) continue;
@@ -112,6 +117,7 @@ class Summary {
   const Plan& plan_;
   const Prediction& prediction_;
   std::vector<int> recorders_;
+  int first_carried_;
   std::vector<ModuleSummary> modules_;
   std::map<std::string, std::size_t> by_name_;
   double busy_until_s_ = 0;  ///< end of the latest compute step

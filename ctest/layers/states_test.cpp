@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "execution/error.hpp"
+#include "execution/plan_shape.hpp"
 #include "forecast/plan/choose_states.hpp"
 #include "tiny_model.hpp"
 #include "toy_optimizer.hpp"
@@ -124,6 +125,48 @@ TEST(states, random_delays_change_no_bit) {
     for (const std::uint64_t seed : {1U, 2U})
       EXPECT_TRUE(outcome(options, {.delay_seed = seed, .max_delay_s = 50e-6}) == expected);
   }
+}
+
+/// Write-backs of states are carried: copies end beside the first ops of the next step.
+void carry(forecast::TrainerOptions& options) {
+  options.state.host.names = kAll;
+  options.planner.rates.op_s = 1e-3;
+}
+
+TEST(states, carried_write_backs_change_no_bit) {
+  for (const int microbatches : {1, 3}) {
+    const std::vector<std::byte> expected = outcome(options_of(Dtype::bf16, microbatches));
+    forecast::TrainerOptions options = options_of(Dtype::bf16, microbatches);
+    carry(options);
+    for (const Mode mode : {Mode::off, Mode::scopes, Mode::step}) {
+      options.planner.graphs.mode = mode;
+      options.planner.graphs.scopes = {"layer"};
+      const execution::HostOptions host{.delay_seed = 3, .max_delay_s = 50e-6};
+      TinyRun run(options, host);
+      const execution::Plan& plan = run.trainer().plan().training().front()->plan;
+      EXPECT_LT(execution::first_carried(plan), static_cast<int>(plan.steps.size()));
+      EXPECT_TRUE(outcome(run) == expected) << microbatches;
+    }
+  }
+}
+
+TEST(states, another_program_waits_for_carried_write_backs) {
+  forecast::TrainerOptions options = options_of();
+  options.evaluation_microbatches = 1;
+  const auto losses = [&](const execution::HostOptions& host) {
+    TinyRun run(options, host);
+    std::vector<double> all;
+    for (int i = 0; i < 3; ++i) {
+      run.train(i, 1e-2);
+      all.push_back(run.evaluate(9));
+    }
+    const std::vector<std::byte> state = run.state();
+    return std::pair(all, state);
+  };
+  const auto expected = losses({});
+  carry(options);
+  for (const std::uint64_t seed : {1U, 2U, 3U})
+    EXPECT_TRUE(losses({.delay_seed = seed, .max_delay_s = 50e-6}) == expected);
 }
 
 TEST(states, the_audit_finds_that_updates_touch_what_they_declare) {

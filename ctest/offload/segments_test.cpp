@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "execution/plan_shape.hpp"
 #include "execution/verifier.hpp"
 #include "random_run.hpp"
 
@@ -146,6 +147,27 @@ TEST_F(segments, states_on_the_host_change_no_bit) {
         EXPECT_EQ(run_random(shape, offloading(graphs), 3, host).state, expected)
             << "seed " << seed;
     }
+}
+
+TEST_F(segments, carried_write_backs_change_no_bit) {
+  int carried = 0;
+  for (const int microbatches : {1, 4})
+    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+      RandomShape shape{.seed = seed, .microbatches = microbatches, .states_on_host = false};
+      const Bytes expected = run(shape, {}).state;
+      shape.states_on_host = true;
+      const HostOptions host{.delay_seed = seed, .max_delay_s = 50e-6};
+      std::vector<offload::GraphOptions> graphs = all_graphs();
+      graphs.emplace_back();  // none
+      for (const offload::GraphOptions& some : graphs) {
+        offload::PlannerOptions options = with(some);
+        options.rates.op_s = 1e-3;  // copies end beside the next step's first op
+        const Outcome outcome = run_random(shape, options, 3, host);
+        carried += static_cast<int>(outcome.plan.steps.size()) - first_carried(outcome.plan);
+        EXPECT_EQ(outcome.state, expected) << "seed " << seed;
+      }
+    }
+  EXPECT_GT(carried, 0);
 }
 
 TEST_F(segments, a_step_without_loops_is_one_graph) {

@@ -6,6 +6,7 @@
 
 #include "execution/error.hpp"
 #include "execution/persistent.hpp"
+#include "execution/plan_shape.hpp"
 #include "execution/verifier.hpp"
 #include "offload/planner.hpp"
 #include "offload/prediction.hpp"
@@ -220,6 +221,73 @@ TEST(state_faults, an_op_beyond_its_window) {
   Step& update = b.plan.steps[b.update(0, 0)];
   update.places[0] = b.step(Step::What::copy_in, 0, 1).places[1];
   b.expect_caught({"operand state0 of update0.0 is bound to state0"});
+}
+
+/// Plans whose last write-backs are carried: ops take long beside copies.
+struct Carried : Broken {
+  explicit Carried(offload::PlannerOptions options = {}) : Broken(slow(std::move(options))) {}
+
+  static offload::PlannerOptions slow(offload::PlannerOptions options) {
+    options.rates.op_s = 1e-3;
+    return options;
+  }
+  int first() const { return first_carried(plan); }
+};
+
+TEST(state_faults, the_last_write_backs_are_carried_where_memory_allows) {
+  Carried b;
+  // Beside the first pass, half of the fullest moment is free: two windows and a half.
+  EXPECT_EQ(static_cast<int>(b.plan.steps.size()) - b.first(), 2);
+  EXPECT_GE(b.index(Step::What::copy_out, 3, 0), static_cast<std::size_t>(b.first()));
+  EXPECT_LE(b.plan.bytes[static_cast<int>(Region::transient)], 5 * kWindow);
+  offload::PlannerOptions capped;
+  capped.policy.caps.max_inflight = 1000;  // copies that are counted end with the step
+  const Carried none(capped);
+  EXPECT_EQ(none.first(), static_cast<int>(none.plan.steps.size()));
+  EXPECT_LT(b.plan.exposed_s, none.plan.exposed_s);
+}
+
+TEST(state_faults, a_load_that_does_not_wait_for_a_carried_write_back) {
+  Carried b;
+  for (Step& step : b.plan.steps)
+    if (step.what == Step::What::copy_in) step.waits.clear();
+  b.expect_caught({"copy from host reads state3", "without an edge after its write by copy to"});
+}
+
+TEST(state_faults, bytes_taken_under_a_carried_write_back) {
+  Carried b;
+  const std::vector<int> by_event = recorders(b.plan);
+  for (Step& step : b.plan.steps)
+    std::erase_if(step.waits, [&](int event) { return by_event[event] >= b.first(); });
+  b.expect_caught({"pass1 writes x1 over bytes of state3 that copy to host",
+                   "may still be reading: missing edge"});
+}
+
+TEST(state_faults, a_carried_write_back_that_does_not_wait_for_the_update) {
+  Carried b;
+  for (int i = b.first(); i < static_cast<int>(b.plan.steps.size()); ++i)
+    b.plan.steps[static_cast<std::size_t>(i)].waits.clear();
+  b.expect_caught({"copy to host reads state3", "without an edge after"});
+}
+
+TEST(state_faults, a_carried_write_back_left_out) {
+  Carried b;
+  b.plan.steps.pop_back();
+  --b.plan.sections.back().end;
+  b.expect_caught({"state3 is not back in its home on the host at the end of program updates"});
+}
+
+TEST(state_faults, another_copy_behind_the_join) {
+  Carried b;
+  b.plan.steps.back().what = Step::What::mark;
+  b.expect_caught({"is behind the join: only copies to homes may be, once a step"});
+}
+
+TEST(state_faults, another_program_begins_when_carried_write_backs_have_ended) {
+  Carried b;
+  const Plan once = Broken().plan;  // nothing is carried
+  const PlannedProgram planned[] = {{&b.made.program, &b.plan}, {&b.made.program, &once}};
+  EXPECT_EQ(verify(planned), std::vector<std::string>{});
 }
 
 TEST(state_faults, a_budget_of_the_host_counts_homes) {

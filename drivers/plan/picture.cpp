@@ -56,6 +56,7 @@ std::vector<Sizes> sizes_by_step(const Program& program, const Plan& plan) {
     const std::size_t bytes = execution::align_up(place.bytes);
     sizes[range.begin][kinds[range.place]] += bytes;
     sizes[range.end + 1][kinds[range.place]] -= bytes;  // what was added before: no sum is negative
+    if (range.wraps()) sizes.front()[kinds[range.place]] += bytes;
   }
   for (std::size_t i = 1; i < sizes.size(); ++i)
     for (int kind = 0; kind < kKinds; ++kind) sizes[i][kind] += sizes[i - 1][kind];

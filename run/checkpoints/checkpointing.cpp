@@ -322,7 +322,8 @@ void Checkpointing::prepare(Trainer& trainer, forecast::CopyPlace copy, std::str
   std::vector<CheckpointWriter::Part> parts;
   for (const results::TensorSpec& spec : specs_)
     for (const TensorPart& part : tensors.spoken_parts(spec.name)) parts.push_back({spec, part});
-  queue_ = &trainer.device().queue(trainer.plan().training().front()->plan.queues.front());
+  device_ = &trainer.device();
+  queue_ = &device_->queue(trainer.plan().training().front()->plan.queues.front());
   writer_ = std::make_unique<CheckpointWriter>(trainer.device().backend(), std::move(parts), copy,
                                                writing_threads(world_));
   STOWAGE_ASSERT(writer_->copy_bytes() == trainer.plan().state_copy_bytes(),
@@ -374,7 +375,12 @@ bool Checkpointing::save(const inputs::Loader& loader, const Reached& reached, P
   put_off_ = false;
   overlapping_ = pace == Pace::overlapping && writer_->copy() != forecast::CopyPlace::none;
   since_s_ = since_s;
-  if (overlapping_) writer_->take(*queue_);  // the device works while the file is made
+  if (overlapping_) {
+    device_->take_turn(this, *queue_);  // a step may have left copies of states under way
+    writer_->take(*queue_);             // the device works while the file is made
+  } else {
+    device_->synchronize();
+  }
   CheckpointJob::Task task;
   std::unique_ptr<results::CheckpointDraft> draft = begin(loader, reached, task);
   task.as_it_is = !overlapping_;

@@ -121,6 +121,7 @@ class Checkpointing {
   bool may_put_off_;
   std::vector<results::TensorSpec> specs_;  ///< of what is saved
   std::unique_ptr<CheckpointWriter> writer_;
+  execution::Device* device_ = nullptr;
   execution::Queue* queue_ = nullptr;   ///< of the device, which steps begin and end on
   std::unique_ptr<CheckpointJob> job_;  ///< under way
   double since_s_ = 0;                  ///< training has waited since then
