@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "inputs/deck/deck.hpp"
 #include "inputs/huggingface/config.hpp"
@@ -126,7 +127,7 @@ TEST(huggingface_config, what_cannot_be_is_named) {
          R"("model_type": "nemotron_h", "hidden_size": "wide")");
   refuse(kPattern, {"mlp_hidden_act", "gelu"},
          R"("model_type": "nemotron_h", "mlp_hidden_act": "gelu")");
-  refuse("", {"model_type 'bamba'", "a part of a head"}, R"("model_type": "bamba")");
+  refuse("", {"model_type 'bamba'", "a table of its names"}, R"("model_type": "bamba")");
   refuse("", {"model_type 'new'", "nemotron_h", "llama"}, R"("model_type": "new")");
   expect_parts(usage_error([] { (void)parse_config("[1]", "c"); }), {"model_type"});
   expect_parts(usage_error([] { (void)parse_config("{", "c"); }), {"c", "no JSON"});
@@ -244,6 +245,79 @@ TEST(huggingface_config, qwen3_norms_heads) {
   refuse(R"("mlp_only_layers": [1])", {"mlp_only_layers", "[1]"}, start);
 }
 
+const std::string kHybrid = R"("model_type": "qwen3_5_text", "vocab_size": 64, "hidden_size": 32,
+  "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 48,
+  "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
+  "linear_value_head_dim": 6, "num_hidden_layers": 4)";
+
+TEST(huggingface_config, qwen3_5_alternates_two_kinds) {
+  const Deck deck = deck_of(config("", kHybrid));
+  EXPECT_EQ(deck.get<std::string>("model.pattern"), "G-G-G-*-");
+  EXPECT_TRUE(deck.get<bool>("model.attention_output_gate"));
+  EXPECT_TRUE(deck.get<bool>("model.apply_layernorm_1p"));
+  EXPECT_EQ(deck.get<double>("model.rotary_percent"), 0.25);
+  EXPECT_EQ(deck.get<std::int64_t>("model.delta_value_head_dim"), 6);
+  EXPECT_EQ(family_of(deck).model_type, "qwen3_5_text");
+  const auto pattern = [](const std::string& keys) {
+    return deck_of(config(keys, kHybrid)).get<std::string>("model.pattern");
+  };
+  EXPECT_EQ(pattern(R"("full_attention_interval": 2)"), "G-*-G-*-");
+  const std::string types =
+      R"("layer_types": ["full_attention", "linear_attention", "linear_attention",)"
+      R"( "full_attention"])";
+  EXPECT_EQ(pattern(types), "*-G-G-*-");
+  EXPECT_EQ(pattern(types + R"(, "full_attention_interval": 2)"), "*-G-G-*-");
+  refuse(R"("layer_types": ["full_attention"])", {"num_hidden_layers = 4", "contradicts", "1"},
+         kHybrid);
+  refuse(R"("layer_types": ["attention"])", {"attention", "linear_attention, full_attention"},
+         kHybrid);
+  refuse(R"("full_attention_interval": 0)", {"full_attention_interval = 0", "1 to 100000"},
+         kHybrid);
+  refuse(R"("attn_output_gate": false)", {"attn_output_gate", "without an output gate"}, kHybrid);
+  refuse("", {"qwen3_5", "qwen3_5_text"}, R"("model_type": "qwen3_5")");
+}
+
+TEST(huggingface_config, qwen3_5_turns_a_part_of_a_head) {
+  const auto part = [](const std::string& keys) {
+    return deck_of(config(keys, kHybrid)).get<double>("model.rotary_percent");
+  };
+  EXPECT_EQ(part(R"("partial_rotary_factor": 0.5)"), 0.5);
+  EXPECT_EQ(part(R"("rope_parameters": {"rope_theta": 1e7, "partial_rotary_factor": 1.0,
+                     "mrope_section": [1, 1, 0], "mrope_interleaved": true})"),
+            1.0);
+  refuse(R"("partial_rotary_factor": 0.5, "rope_parameters": {"partial_rotary_factor": 1.0})",
+         {"partial_rotary_factor = 0.5 contradicts rope_parameters"}, kHybrid);
+  refuse(R"("rope_parameters": {"partial_rotary_factor": 0.5, "rope_theta": 1e4})",
+         {"partial_rotary_factor", "not supported"}, R"("model_type": "llama")");
+  Deck other = deck_of(config("", R"("model_type": "llama", "hidden_size": 64,
+    "num_attention_heads": 4, "num_hidden_layers": 1)"));
+  EXPECT_EQ(other.get<double>("model.rotary_percent"), 1);
+}
+
+// What another config.json says in its own way stays as it says it, as long as it holds.
+TEST(huggingface_config, qwen3_5_is_written_as_it_was) {
+  const std::string rope =
+      R"("rope_parameters": {"rope_type": "default", "rope_theta": 10000000,
+          "partial_rotary_factor": 0.25, "mrope_section": [1, 1, 0]})";
+  for (const std::string& keys :
+       {std::string(R"("full_attention_interval": 4, "rope_theta": 10000.0,
+                        "partial_rotary_factor": 0.25)"),
+        R"("layer_types": ["linear_attention", "full_attention", "linear_attention",
+                           "linear_attention"], )" +
+            rope,
+        rope + R"(, "attn_output_gate": true, "mtp_num_hidden_layers": 1)"}) {
+    const std::string like = "{" + kHybrid + ", " + keys + "}";
+    const Config read = parse_config(like, "c");
+    const auto before = nlohmann::json::parse(like);
+    const auto after = nlohmann::json::parse(config_text(*read.family, deck_of(read), like));
+    for (const auto& [key, value] : before.items()) EXPECT_EQ(after.at(key), value) << key;
+    const bool named =
+        keys.find("interval") != std::string::npos || keys.find("layer_types") != std::string::npos;
+    EXPECT_EQ(after.contains("layer_types"), before.contains("layer_types") || !named);
+    EXPECT_EQ(deck_of(parse_config(after.dump(), "again")).text(), deck_of(read).text());
+  }
+}
+
 std::vector<Piece> pieces_of(const std::string& name, const std::vector<std::int64_t>& shape,
                              const Family& family, const ModelSizes& sizes) {
   return pieces(family, sizes, name, shape, family.trunks.front());
@@ -270,6 +344,37 @@ TEST(huggingface_names, nemotron_h) {
   expect_parts(
       usage_error([&] { (void)pieces_of("layers.0.attn.qkv.weight", {1}, family, sizes); }),
       {"nemotron_h", "layers.0.attn.qkv.weight"});
+}
+
+std::string text_of(const std::vector<Piece>& all) {
+  std::string text;
+  for (const Piece& piece : all)
+    text += fmt::format("{} {}+{}@{} ", piece.name.substr(piece.name.rfind("proj")), piece.begin,
+                        piece.elements, piece.their_begin);
+  return text;
+}
+
+TEST(huggingface_names, qwen3_next_interleaves_heads) {
+  const Family& family = family_of("qwen3_next", "c");
+  const ModelSizes sizes{
+      .pattern = "GE*E",
+      .query_width = 4,
+      .key_width = 2,
+      .head_dim = 2,
+      .delta = {.key_heads = 2, .value_heads = 4, .key_head_dim = 3, .value_head_dim = 1}};
+  // Rows of q_proj: query and gate of the first head, then of the second.
+  EXPECT_EQ(text_of(pieces_of("layers.2.attn.qkv.weight", {8, 10}, family, sizes)),
+            "proj.weight 0+20@0 proj.weight 20+20@40 proj.weight 40+20@0 proj.weight 60+20@0 ");
+  const auto gate = pieces_of("layers.2.attn.gate.weight", {4, 10}, family, sizes);
+  EXPECT_EQ(text_of(gate), "proj.weight 0+20@20 proj.weight 20+20@60 ");
+  EXPECT_EQ(gate[0].name, "model.layers.1.self_attn.q_proj.weight");
+  EXPECT_EQ(gate[0].shape, (std::vector<std::int64_t>{8, 10}));
+  // Of a key head 3 rows of q, 3 of k, 2 of v, 2 of z; ours are [z | q | k | v | b | a].
+  EXPECT_EQ(text_of(pieces_of("layers.0.delta.in_proj.weight", {28, 1}, family, sizes)),
+            "proj_qkvz.weight 0+2@8 proj_qkvz.weight 2+2@18 proj_qkvz.weight 4+3@0 "
+            "proj_qkvz.weight 7+3@10 proj_qkvz.weight 10+3@3 proj_qkvz.weight 13+3@13 "
+            "proj_qkvz.weight 16+2@6 proj_qkvz.weight 18+2@16 proj_ba.weight 20+2@0 "
+            "proj_ba.weight 22+2@4 proj_ba.weight 24+2@2 proj_ba.weight 26+2@6 ");
 }
 
 TEST(huggingface_names, llama) {

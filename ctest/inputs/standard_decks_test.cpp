@@ -26,11 +26,26 @@ std::int64_t parameters(const Deck& deck) {
   const std::int64_t bc = 2 * n("model.mamba_num_groups") * n("model.mamba_state_dim");
   const std::int64_t q = n("model.num_attention_heads") * n("model.head_dim");
   const std::int64_t kv = n("model.num_query_groups") * n("model.head_dim");
-  std::int64_t total = 2 * n("model.vocab_size") * d + d;  // embedding, head, last norm
+  const std::int64_t gates = deck.get<bool>("model.attention_output_gate") ? q : 0;
+  const std::int64_t matrices = deck.get<std::string>("model.activation") == "swiglu" ? 3 : 2;
+  const std::int64_t tables = deck.get<bool>("model.untie_embeddings") ? 2 : 1;
+  std::int64_t total = tables * n("model.vocab_size") * d + d;  // embedding, head, last norm
   for (const char letter : deck.get<std::string>("model.pattern")) {
     total += d;  // the layer's norm
-    if (letter == '*') total += d * (q + 2 * kv) + q * d;
-    if (letter == '-') total += 2 * d * n("model.ffn_hidden_size");
+    if (letter == '*') {
+      total += d * (q + gates + 2 * kv) + q * d;
+      if (deck.get<bool>("model.qk_layernorm")) total += 2 * n("model.head_dim");
+    }
+    if (letter == '-') total += matrices * d * n("model.ffn_hidden_size");
+    if (letter == 'G') {
+      const std::int64_t values = n("model.delta_num_value_heads");
+      const std::int64_t v = values * n("model.delta_value_head_dim");
+      const std::int64_t qkv =
+          2 * n("model.delta_num_key_heads") * n("model.delta_key_head_dim") + v;
+      total += d * (v + qkv + 2 * values) + v * d;            // projections
+      total += qkv * n("model.delta_conv_width");             // convolution
+      total += 2 * values + n("model.delta_value_head_dim");  // A, dt bias, norm
+    }
     if (letter == 'M') {
       total += d * (2 * inner + bc + heads) + inner * d;          // projections
       total += (inner + bc) * (n("model.mamba_conv_width") + 1);  // convolution, bias
@@ -143,6 +158,16 @@ TEST(standard_decks, published_models) {
     expect_common(deck);
     EXPECT_EQ(parameters(deck), count) << name;
   }
+}
+
+// transformers 5.23 counts as many in its Qwen3_5ForCausalLM of these sizes.
+TEST(standard_decks, qwen3_5_2b) {
+  const Deck deck = standard("qwen3-5-2b");
+  EXPECT_EQ(count(deck, 'G'), 18);
+  EXPECT_EQ(count(deck, '*'), 6);
+  EXPECT_EQ(count(deck, '-'), 24);
+  EXPECT_EQ(parameters(deck), 1'881'825'088);
+  EXPECT_EQ(check_ranks(deck, 1), 1);
 }
 
 }  // namespace

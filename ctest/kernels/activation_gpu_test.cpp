@@ -3,6 +3,7 @@
 #include "ctest/kernels/measured.hpp"
 #include "ctest/kernels/operator_check.hpp"
 #include "kernels/activation/activation.hpp"
+#include "kernels/activation/sigmoid.hpp"
 
 namespace stowage::kernels::test {
 namespace {
@@ -68,6 +69,26 @@ TEST(activation_gpu, the_largest_magnitude_is_that_of_what_is_stored) {
                           return on_gpu(one, o, outputs);
                         });
       }
+}
+
+TEST(activation_gpu, sigmoids_match_fp64) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const Sizes& s : kSizes)
+    for (const Dtype storage : kDeviceTypes) {
+      SCOPED_TRACE(testing::Message() << s.rows << " x " << s.columns);
+      const auto bound = [&](std::string_view) { return tolerance(storage, 4); };
+      const auto of_sums = [&](std::string_view) {
+        return tolerance(execution::accumulation(storage), 8);
+      };
+      const auto compare = [&](const auto& op, const auto& tolerance_of) {
+        check_on_gpu(op, make_arrays(op, random), tolerance_of, 2);
+      };
+      compare(SigmoidGateForward{s.rows, s.columns, storage}, bound);
+      compare(SigmoidGateBackward{s.rows, s.columns, storage}, bound);
+      compare(SigmoidForward{s.rows, storage}, of_sums);
+      compare(SigmoidBackward{s.rows, storage}, of_sums);
+    }
 }
 
 TEST(activation_gpu, without_a_count_all_rows_are_valid) {

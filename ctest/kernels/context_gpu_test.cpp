@@ -282,6 +282,7 @@ TEST(context_gpu, positions_and_columns_of_a_part) {
                 .heads = 4,
                 .kv_heads = 2,
                 .head_dim = dim,
+                .rotary_dim = dim,
                 .starts = starts.view().extent(0),
                 .storage = Dtype::bf16,
                 .frequencies = {1e4},

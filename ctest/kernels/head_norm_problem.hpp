@@ -9,18 +9,24 @@ namespace stowage::kernels::test {
 struct HeadNormSizes {
   std::int64_t tokens, heads, kv_heads, head_dim;
   bool accumulate;
+  bool zero_centred = false;
 
   static constexpr double kEps = 1e-5;
   HeadSizes of_heads() const { return {heads, kv_heads, head_dim}; }
   HeadRmsnormForward forward(Dtype storage) const {
-    return {.tokens = tokens, .sizes = of_heads(), .storage = storage, .eps = kEps};
+    return {.tokens = tokens,
+            .sizes = of_heads(),
+            .storage = storage,
+            .eps = kEps,
+            .zero_centred = zero_centred};
   }
   HeadRmsnormBackward backward(Dtype storage) const {
     return {.tokens = tokens,
             .sizes = of_heads(),
             .storage = storage,
             .eps = kEps,
-            .accumulate = accumulate};
+            .accumulate = accumulate,
+            .zero_centred = zero_centred};
   }
 };
 

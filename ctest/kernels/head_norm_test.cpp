@@ -11,8 +11,9 @@ namespace {
 
 using Sizes = HeadNormSizes;
 
-constexpr Sizes kSizes[] = {{1, 1, 1, 2, false},   {0, 2, 1, 4, true},   {5, 3, 1, 6, true},
-                            {70, 4, 2, 16, false}, {130, 2, 2, 8, true}, {3, 8, 1, 128, false}};
+constexpr Sizes kSizes[] = {{1, 1, 1, 2, false},       {0, 2, 1, 4, true},   {5, 3, 1, 6, true},
+                            {70, 4, 2, 16, false},     {130, 2, 2, 8, true}, {3, 8, 1, 128, false},
+                            {70, 4, 2, 16, true, true}};
 
 Values plain_forward(const Sizes& s, const Values& in, const Values& wq, const Values& wk) {
   Values out = in;
@@ -25,7 +26,8 @@ Values plain_forward(const Sizes& s, const Values& in, const Values& wq, const V
       squares += in[at(row * s.head_dim + j)] * in[at(row * s.head_dim + j)];
     const double root = std::sqrt(squares / static_cast<double>(s.head_dim) + Sizes::kEps);
     for (std::int64_t j = 0; j < s.head_dim; ++j)
-      out[at(row * s.head_dim + j)] *= (head < s.heads ? wq : wk)[at(j)] / root;
+      out[at(row * s.head_dim + j)] *=
+          ((s.zero_centred ? 1 : 0) + (head < s.heads ? wq : wk)[at(j)]) / root;
   }
   return out;
 }
@@ -45,7 +47,8 @@ TEST(head_norm, forward_is_the_formula) {
 
 TEST(head_norm, gradients_by_finite_differences) {
   Random random;
-  for (const Sizes& s : {Sizes{1, 1, 1, 2, false}, Sizes{5, 3, 1, 6, true}}) {
+  for (const Sizes& s :
+       {Sizes{1, 1, 1, 2, false}, Sizes{5, 3, 1, 6, true}, Sizes{5, 3, 1, 6, true, true}}) {
     const HeadRmsnormBackward op = s.backward(Dtype::fp64);
     const Arrays<HeadRmsnormBackward> o = head_norm_arrays(op, random);
     const Values in = o.in.values(), wq = o.q_weight.values(), wk = o.k_weight.values();

@@ -15,27 +15,35 @@ constexpr double kEps = 1e-5;
 struct Sizes {
   std::int64_t n, width;
   bool residual, accumulate;
+  bool zero_centred = false;
 
   AddRmsnormForward forward(Dtype storage) const {
-    return {.rows = n, .width = width, .storage = storage, .residual = residual, .eps = kEps};
+    return {.rows = n,
+            .width = width,
+            .storage = storage,
+            .residual = residual,
+            .eps = kEps,
+            .zero_centred = zero_centred};
   }
   RmsnormBackward backward(Dtype storage) const {
     return {.rows = n,
             .width = width,
             .storage = storage,
             .residual = residual,
-            .accumulate = accumulate};
+            .accumulate = accumulate,
+            .zero_centred = zero_centred};
   }
 };
 
 // One token, none, rows that are not whole packs, each size of team with whole and partly used
 // packs, rows too wide for a team, and more rows than partial sums.
 constexpr Sizes kSizes[] = {
-    {1, 8, true, false},     {0, 16, true, false},    {0, 16, false, true},
-    {3, 17, true, true},     {67, 2050, false, true}, {2500, 256, true, true},
-    {300, 512, true, false}, {33, 776, false, false}, {1100, 2048, true, true},
-    {31, 2688, true, true},  {19, 4096, true, false}, {9, 5000, false, true},
-    {5, 16384, true, false}, {3, 20000, true, true},
+    {1, 8, true, false},       {0, 16, true, false},    {0, 16, false, true},
+    {3, 17, true, true},       {67, 2050, false, true}, {2500, 256, true, true},
+    {300, 512, true, false},   {33, 776, false, false}, {1100, 2048, true, true},
+    {31, 2688, true, true},    {19, 4096, true, false}, {9, 5000, false, true},
+    {5, 16384, true, false},   {3, 20000, true, true},  {300, 2048, true, true, true},
+    {3, 17, true, true, true},
 };
 
 // What a forward leaves for the gradient, made on the host.

@@ -176,6 +176,29 @@ TEST(norm, gradients_match_finite_differences) {
   EXPECT_LT(relative_error(g.dw.values(), numeric_gradient(w, loss_of_w)), 1e-7);
 }
 
+// Weights about 0 are those about 1, less 1: in fp64, where the sum is what the operator adds up.
+TEST(norm, zero_centred_weights_scale_by_one_more) {
+  Random random;
+  const Sizes s{67, 33};
+  AddRmsnormForward forward = forward_of(s, Dtype::fp64, true);
+  RmsnormBackward backward = backward_of(s, Dtype::fp64, true);
+  const Arrays<AddRmsnormForward> f = make_arrays(forward, random);
+  Arrays<RmsnormBackward> g = make_arrays(backward, random);
+  g.x = f.sum, g.rstd = f.rstd, g.w = f.w;
+  const Values centred = f.w.values();
+  Values plain = centred;
+  for (double& w : plain) w += 1;
+  std::vector<std::vector<Values>> found;
+  for (const bool zero_centred : {true, false}) {
+    forward.zero_centred = backward.zero_centred = zero_centred;
+    set(f.w, zero_centred ? centred : plain);
+    run(forward, f);
+    run(backward, g);
+    found.push_back({f.y.values(), g.dx.values(), g.dw.values()});
+  }
+  EXPECT_EQ(found[0], found[1]);
+}
+
 TEST(norm, the_largest_magnitude_is_that_of_what_is_stored) {
   Random random;
   for (const Sizes& s : kSizes)

@@ -10,6 +10,7 @@ namespace {
 struct Sizes {
   std::vector<std::int64_t> lengths;
   std::int64_t tail, heads, kv_heads, head_dim;
+  std::int64_t rotary_dim = 0;  ///< 0: all of a head
 };
 
 // Both directions on the same values.
@@ -20,6 +21,7 @@ void check(const Sizes& s, Dtype storage, const RopeFrequencies& frequencies, Ra
                   .heads = s.heads,
                   .kv_heads = s.kv_heads,
                   .head_dim = s.head_dim,
+                  .rotary_dim = s.rotary_dim > 0 ? s.rotary_dim : s.head_dim,
                   .starts = packed.cu_seqlens().view().extent(0),
                   .storage = storage,
                   .frequencies = frequencies,
@@ -34,9 +36,15 @@ void check(const Sizes& s, Dtype storage, const RopeFrequencies& frequencies, Ra
 TEST(rope_gpu, matches_fp64) {
   STOWAGE_NEED_GPU();
   Random random;
-  const std::vector<Sizes> sizes = {
-      {{1}, 0, 1, 1, 2},       {{5, 1, 9}, 3, 3, 1, 6}, {{100, 37, 1, 1}, 5, 4, 2, 64},
-      {{1000}, 0, 16, 4, 128}, {{70}, 0, 2, 1, 80},     {{}, 0, 2, 1, 16}};
+  const std::vector<Sizes> sizes = {{{1}, 0, 1, 1, 2},
+                                    {{5, 1, 9}, 3, 3, 1, 6},
+                                    {{100, 37, 1, 1}, 5, 4, 2, 64},
+                                    {{1000}, 0, 16, 4, 128},
+                                    {{70}, 0, 2, 1, 80},
+                                    {{}, 0, 2, 1, 16},
+                                    {{1000, 3}, 2, 8, 2, 256, 64},
+                                    {{70}, 1, 2, 1, 80, 20},
+                                    {{9}, 0, 1, 1, 6, 4}};
   for (const Sizes& s : sizes)
     for (const Dtype storage : kDeviceTypes) check(s, storage, {1e4}, random);
 }
@@ -59,12 +67,13 @@ TEST(rope_gpu, far_positions) {
 TEST(rope_gpu, in_place_leaves_the_same_bits) {
   STOWAGE_NEED_GPU();
   Random random;
-  for (const std::int64_t dim : {64, 6}) {
+  for (const std::int64_t dim : {64, 6, 256}) {
     const Packed packed({33, 70}, 2);
     const Rope op{.tokens = packed.tokens,
                   .heads = 4,
                   .kv_heads = 2,
                   .head_dim = dim,
+                  .rotary_dim = dim == 256 ? 64 : dim,
                   .starts = packed.cu_seqlens().view().extent(0),
                   .storage = Dtype::bf16,
                   .frequencies = {1e4}};

@@ -19,11 +19,12 @@ Packed documents() { return Packed({1, 40, 0, 5, 20}, 4); }
 enum class Pass { forward, backward };
 
 Rope rope_of(std::int64_t tokens, const Packed& packed, Dtype storage, Pass pass,
-             const RopeFrequencies& frequencies = {kTheta}) {
+             const RopeFrequencies& frequencies = {kTheta}, std::int64_t rotary_dim = kHeadDim) {
   return {.tokens = tokens,
           .heads = kHeads,
           .kv_heads = kKvHeads,
           .head_dim = kHeadDim,
+          .rotary_dim = rotary_dim,
           .starts = packed.cu_seqlens().view().extent(0),
           .storage = storage,
           .frequencies = frequencies,
@@ -31,9 +32,9 @@ Rope rope_of(std::int64_t tokens, const Packed& packed, Dtype storage, Pass pass
 }
 
 Values rotate(Pass pass, Dtype storage, const Packed& packed, const Values& in,
-              const RopeFrequencies& frequencies = {kTheta}) {
+              const RopeFrequencies& frequencies = {kTheta}, std::int64_t rotary_dim = kHeadDim) {
   const Array to(storage, {packed.tokens, kWidth});
-  run(rope_of(packed.tokens, packed, storage, pass, frequencies),
+  run(rope_of(packed.tokens, packed, storage, pass, frequencies, rotary_dim),
       {.in = {storage, {packed.tokens, kWidth}, in},
        .cu_seqlens = packed.cu_seqlens(),
        .seq_idx = packed.seq_idx(),
@@ -41,15 +42,16 @@ Values rotate(Pass pass, Dtype storage, const Packed& packed, const Values& in,
   return to.values();
 }
 
-// By complex numbers: pair i is x_i + i x_{i + P/2}, times exp(i * angle).
-Values plain_forward(const Packed& packed, const Values& in) {
+// By complex numbers: pair i is x_i + i x_{i + R/2}, times exp(i * angle).
+Values plain_forward(const Packed& packed, const Values& in, std::int64_t rotary_dim = kHeadDim) {
   Values out = in;
   for (std::int64_t t = 0; t < packed.tokens; ++t)
     for (std::int64_t h = 0; h < kHeads + kKvHeads; ++h)
-      for (std::int64_t i = 0; i < kHeadDim / 2; ++i) {
-        const double angle = static_cast<double>(packed.position(t)) /
-                             std::pow(kTheta, 2.0 * static_cast<double>(i) / kHeadDim);
-        const std::size_t a = at(t * kWidth + h * kHeadDim + i), b = a + kHeadDim / 2;
+      for (std::int64_t i = 0; i < rotary_dim / 2; ++i) {
+        const double angle =
+            static_cast<double>(packed.position(t)) /
+            std::pow(kTheta, 2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim));
+        const std::size_t a = at(t * kWidth + h * kHeadDim + i), b = a + at(rotary_dim / 2);
         const double radius = std::hypot(in[a], in[b]), phase = std::atan2(in[b], in[a]) + angle;
         out[a] = radius * std::cos(phase);
         out[b] = radius * std::sin(phase);
@@ -65,6 +67,26 @@ TEST(rope, forward_is_the_formula) {
     EXPECT_LT(relative_error(rotate(Pass::forward, storage, packed, in), plain_forward(packed, in)),
               tolerance(storage, 2));
   }
+}
+
+// The first columns of a head turn as a narrower head does; the others stay.
+TEST(rope, a_part_of_each_head_turns) {
+  Random random;
+  const Packed packed = documents();
+  for (const std::int64_t rotary_dim : {2, 4})
+    for (const Dtype storage : kFloatingTypes) {
+      const Values in = rounded(random.normal(packed.tokens * kWidth), storage);
+      const Values out = rotate(Pass::forward, storage, packed, in, {kTheta}, rotary_dim);
+      EXPECT_LT(relative_error(out, plain_forward(packed, in, rotary_dim)), tolerance(storage, 2));
+      for (std::int64_t head = 0; head < packed.tokens * kWidth / kHeadDim; ++head)
+        for (std::int64_t j = rotary_dim; j < kHeadDim; ++j)
+          EXPECT_EQ(out[at(head * kHeadDim + j)], in[at(head * kHeadDim + j)]);
+      EXPECT_LT(
+          relative_error(rotate(Pass::backward, storage, packed, out, {kTheta}, rotary_dim), in),
+          2 * tolerance(storage, 2));
+    }
+  EXPECT_NE(rope_of(1, packed, Dtype::fp64, Pass::forward, {kTheta}, 3).fault(), "");
+  EXPECT_NE(rope_of(1, packed, Dtype::fp64, Pass::forward, {kTheta}, kHeadDim + 2).fault(), "");
 }
 
 // Of the pairs of a head of 128, some waves stay, some lie in between, some are slowed.

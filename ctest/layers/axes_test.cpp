@@ -109,6 +109,10 @@ TEST(axes, variants_equal_one_rank) {
       options.model.attention.norms = true;
       SCOPED_TRACE("normed heads");
       axes.compare(options, c);
+      options = options_of("GE*-", Dtype::fp64);
+      use_gates(options);
+      SCOPED_TRACE("gated forms");
+      axes.compare(options, c);
       options = options_of("ME*-", Dtype::fp64);
       options.model.mamba.form = layers::ModelConfig::Mamba::Form::fused;
       options.model.mamba.conv_width = 3;
@@ -151,7 +155,7 @@ TEST(axes, key_heads_of_several_tensor_ranks_equal_one_rank) {
       for (const bool norms : {false, true}) {
         forecast::TrainerOptions options = options_of_eight(norms ? "*" : "*-*");
         options.model.attention.kv_heads = kv_heads;
-        options.model.attention.norms = norms;
+        options.model.attention.norms = options.model.attention.output_gate = norms;
         c.microbatches = norms ? 1 : 3;
         if (norms && (c.pipeline > 1 || c.zero)) continue;
         SCOPED_TRACE(text(c, "*-*") + fmt::format(", {} key heads", kv_heads));

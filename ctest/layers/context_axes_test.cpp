@@ -40,6 +40,7 @@ TEST(context_axes, documents_of_shared_sequences_equal_one_rank) {
                                                       documents.size() - 1, int(exchange), zigzag));
           forecast::TrainerOptions options = options_of(pattern, Dtype::fp64);
           options.model.attention.exchange = exchange;
+          if (pattern == every_kind()) use_gates(options);
           if (zigzag) make_zigzag(options, c.context);
           c.documents = documents;
           if (documents.back() == 24)  // no tail, with more tokens too

@@ -58,6 +58,13 @@ TEST(flops, documents_shorten_attention_alone) {
                    step_flops(nano("ME"), halves).model);
 }
 
+TEST(flops, gates_have_products_of_their_own) {
+  ModelConfig model = nano("*E");
+  const double without = step_flops(model, {1, 1}).model;
+  model.attention.output_gate = model.moe.shared_gate = true;
+  EXPECT_DOUBLE_EQ(step_flops(model, {1, 1}).model - without, 3 * 2.0 * 2688 * (32 * 128 + 1));
+}
+
 TEST(flops, swiglu_has_a_third_matrix) {
   ModelConfig model = nano("-");
   model.mlp.ffn = 8192;

@@ -69,6 +69,15 @@ TEST(gradients, narrower_convolutions) {
   check(options);
 }
 
+TEST(gradients, gated_forms) {
+  for (const char* pattern : {"*-", "GE"}) {
+    SCOPED_TRACE(pattern);
+    forecast::TrainerOptions options = fp64(pattern);
+    use_gates(options);
+    check(options);
+  }
+}
+
 TEST(gradients, microbatches) {
   forecast::TrainerOptions options = fp64("ME");
   options.step.microbatches = 4;

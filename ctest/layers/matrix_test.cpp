@@ -16,10 +16,11 @@ class matrix : public testing::Test {
  protected:
 #if STOWAGE_TEST_CUDA
   void SetUp() override { STOWAGE_NEED_GPU(); }
-  Matrix cells{{.backend = [] { return execution::make_cuda_backend(); } }};
+  static std::unique_ptr<execution::Backend> backend() { return execution::make_cuda_backend(); }
 #else
-  Matrix cells{{.backend = [] { return execution::make_host_backend(); }}};
+  static std::unique_ptr<execution::Backend> backend() { return execution::make_host_backend(); }
 #endif
+  Matrix cells{{.backend = backend}};
 };
 
 #if STOWAGE_FULL_MATRIX
@@ -31,6 +32,11 @@ TEST_F(matrix, every_pair_of_choices_gives_the_bits_of_the_plain_run) {
   for (const Cell& cell : pairwise_cells()) cells.check(cell);
 }
 #endif
+
+TEST_F(matrix, gated_forms_give_the_bits_of_the_plain_run) {
+  Matrix gated{{.backend = backend, .adjust = use_gates}};
+  for (const Cell& cell : dealt_cells(0, 4, pairwise_cells())) gated.check(cell);
+}
 
 TEST_F(matrix, knobs_of_timing_give_the_bits_of_the_plain_run) {
   for (const Cell& cell : knob_cells()) cells.check(cell);

@@ -143,6 +143,7 @@ TEST_F(packed, loss_and_gradients_are_those_of_the_documents_one_by_one) {
     forecast::TrainerOptions options = make_options();
     options.model.mamba.form = form;
     options.model.mamba.conv_width = 4 - int(form);
+    if (form == Form::fused) use_gates(options);
     options.step.microbatches = 3;
     options.capacities = {kMostDocuments};
     options.evaluation_microbatches = 0;

@@ -42,6 +42,50 @@ TEST(parameters, a_part_has_the_values_of_the_whole) {
             std::vector<float>(expected.begin() + 13, expected.begin() + 29));
 }
 
+/// Parameters of a model as the layers have them.
+std::int64_t count_of(const layers::ModelConfig& config) {
+  const layers::Model model(config, {execution::Dtype::bf16}, 1);
+  std::int64_t count = 0;
+  for (const Parameter& parameter : model.parameters()) count += parameter.global_elements();
+  return count;
+}
+
+// Sizes that transformers 5.23 gives Qwen3_5TextConfig, Qwen3NextConfig and Qwen3_5MoeTextConfig,
+// and counts of their models for causal language; 2B is of its published config.json.
+TEST(parameters, qwen_models_have_as_many_as_in_transformers) {
+  const auto pattern = [](int layers, const std::string& feed_forward) {
+    std::string all;
+    for (int layer = 1; layer <= layers; ++layer)
+      all += (layer % 4 == 0 ? '*' : 'G') + feed_forward;
+    return all;
+  };
+  layers::ModelConfig qwen;
+  qwen.attention.norms = qwen.attention.output_gate = true;
+  qwen.attention.head_dim = 256;
+  qwen.mlp.activation = kernels::Activation::swiglu;
+  qwen.delta = {.key_heads = 16, .value_heads = 32};
+  layers::ModelConfig small = qwen;  // Qwen3.5-2B
+  small.pattern = pattern(24, "-");
+  small.width = 2048, small.vocabulary = 248320, small.tied_embeddings = true;
+  small.attention.heads = 8, small.attention.kv_heads = 2;
+  small.delta.value_heads = 16, small.mlp.ffn = 6144;
+  EXPECT_EQ(count_of(small), 1'881'825'088);
+  layers::ModelConfig dense = qwen;  // 9B
+  dense.pattern = pattern(32, "-");
+  dense.width = 4096, dense.vocabulary = 248320;
+  dense.attention.heads = 16, dense.attention.kv_heads = 4, dense.mlp.ffn = 12288;
+  EXPECT_EQ(count_of(dense), 8'953'803'264);
+  layers::ModelConfig experts = qwen;  // Qwen3-Next-80B-A3B
+  experts.pattern = pattern(48, "E");
+  experts.width = 2048, experts.vocabulary = 151936;
+  experts.attention.heads = 16, experts.attention.kv_heads = 2;
+  experts.moe = {.experts = 512, .topk = 10, .ffn = 512, .shared_ffn = 512, .shared_gate = true};
+  EXPECT_EQ(count_of(experts), 79'674'391'296);
+  experts.pattern = pattern(40, "E");  // Qwen3.5-35B-A3B
+  experts.vocabulary = 248320, experts.moe.experts = 256, experts.moe.topk = 8;
+  EXPECT_EQ(count_of(experts), 34'660'610'688);
+}
+
 TEST(parameters, repeated_rows_are_a_range_of_their_own) {
   // Rows [2 of 4 | 1 of 1 | 1 of 1 | 1 of 2] of rank 1 of two, which has a copy of the single ones.
   Parameter part{"w", {8, 3}, Init::normal};

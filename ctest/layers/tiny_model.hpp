@@ -31,6 +31,10 @@ std::vector<std::string> module_names();
 /// whose borders are no multiple of a chunk, and a tail.
 forecast::TrainerOptions tiny_options(const std::string& pattern, execution::Dtype storage);
 
+/// The forms of Qwen3-Next and Qwen3.5: an output gate, norms of heads and positions of a part of
+/// them, norms about 0, SwiGLU, a softmax router and a gated shared expert.
+void use_gates(forecast::TrainerOptions& options);
+
 /// Products of 8 bits in all layers, whose sizes are multiples of 16.
 void quantise(forecast::TrainerOptions& options);
 

@@ -19,6 +19,7 @@ class RopeCase final : public OperatorCase<kernels::Rope> {
                       .heads = shape["H"],
                       .kv_heads = shape["K"],
                       .head_dim = shape["P"],
+                      .rotary_dim = shape["P"],
                       .starts = shape["B"] + 1,
                       .storage = Dtype::bf16,
                       .frequencies = {1e4}},

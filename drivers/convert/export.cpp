@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "drivers/convert/byte_progress.hpp"
 #include "drivers/convert/folder_writer.hpp"
@@ -80,9 +81,11 @@ std::vector<Weight> find_weights(const results::Checkpoint& checkpoint, const hf
 
 std::vector<hf::Entry> entries_of(const std::vector<Weight>& weights) {
   std::vector<hf::Entry> entries;
+  std::set<std::string_view> named;  // one of theirs may have elements of several of ours
   for (const Weight& weight : weights)
     for (const hf::Piece& piece : weight.pieces)
-      entries.push_back({piece.name, std::string(hf::name_of(weight.spec.dtype)), piece.shape});
+      if (named.insert(piece.name).second)
+        entries.push_back({piece.name, std::string(hf::name_of(weight.spec.dtype)), piece.shape});
   return entries;
 }
 
@@ -96,7 +99,7 @@ void write_pieces(const Weight& weight, std::size_t offset, std::span<const std:
     const std::int64_t first = std::max(begin, piece.begin * size);
     const std::int64_t last = std::min(end, (piece.begin + piece.elements) * size);
     if (first < last)
-      writer.write(piece.name, first - piece.begin * size,
+      writer.write(piece.name, first + (piece.their_begin - piece.begin) * size,
                    from.subspan(static_cast<std::size_t>(first - begin),
                                 static_cast<std::size_t>(last - first)));
   }

@@ -62,6 +62,12 @@ std::string notes_of(const run::PublishedModel& model, const std::string& dtype)
   if (!model.config.ignored.empty())
     notes += fmt::format("# decide nothing that is computed, and are left out: {}\n",
                          fmt::join(model.config.ignored, ", "));
+  std::vector<std::string> left_out;
+  for (const std::string& name : model.folder->names())
+    if (hf::is_left_out(*model.config.family, name)) left_out.push_back(name);
+  if (!left_out.empty())
+    notes += fmt::format("# left out, and not exported again: '{}' and its like, {} in all\n",
+                         execution::printable(left_out.front()), left_out.size());
   if (model.head_of_own)
     notes +=
         "# config.json ties the head to the embedding, but the files have another head: the model "

@@ -136,21 +136,38 @@ class Reader {
     return letters;
   }
 
+  /// 1 to 100000, by type: a comparison with an int takes what is above 2^63 as negative.
+  std::int64_t count(std::string_view key, const Json& value) {
+    const bool counts = value.is_number_unsigned();
+    if (const auto n = counts ? value.get<std::uint64_t>() : 0; n == 0 || n > 100000)
+      refuse(key, value, "1 to 100000");
+    return value.get<std::int64_t>();
+  }
+
+  const ConfigRow* row_of(Meaning meaning) const {
+    const auto row = std::ranges::find(family_.config, meaning, &ConfigRow::meaning);
+    return row == family_.config.end() ? nullptr : &*row;
+  }
+
   void read_pattern(const ConfigRow& row) {
-    const Json value = take_or_fallback(row);
-    if (row.meaning == Meaning::pattern) {
-      pattern_ = pattern_text(row, value);
-      const auto count = json_.find("num_hidden_layers");
-      if (count != json_.end() && !count->is_null() && *count != pattern_.size())
-        throw_usage("{}: num_hidden_layers = {} contradicts {} of {} layers", origin_,
-                    detail::shown(*count), row.theirs[0], pattern_.size());
+    const ConfigRow* period = row_of(Meaning::period);
+    const Json value = period ? take(row) : take_or_fallback(row);
+    const auto layers = json_.find("num_hidden_layers");
+    const bool counted = layers != json_.end() && !layers->is_null();
+    if (row.meaning == Meaning::layers) {
+      for (auto block = count(row.theirs[0], value); block > 0; --block) pattern_ += family_.block;
+    } else if (value.is_null()) {
+      if (!counted) throw_usage("{}: has neither {} nor num_hidden_layers", origin_, row.theirs[0]);
+      pattern_ = periodic_pattern(family_, count("num_hidden_layers", *layers),
+                                  count(period->theirs[0], take_or_fallback(*period)));
     } else {
-      // By type: a comparison with an int takes what is above 2^63 as negative.
-      const bool counts = value.is_number_unsigned();
-      if (const auto n = counts ? value.get<std::uint64_t>() : 0; n == 0 || n > 100000)
-        refuse(row.theirs[0], value, "1 to 100000");
-      for (auto block = value.get<std::int64_t>(); block > 0; --block) pattern_ += family_.block;
+      pattern_ = pattern_text(row, value);
+      if (const std::size_t found = pattern_.size() / family_.letters();
+          counted && *layers != found)
+        throw_usage("{}: num_hidden_layers = {} contradicts {} of {} layers", origin_,
+                    detail::shown(*layers), row.theirs[0], found);
     }
+    if (period) used_.insert({"num_hidden_layers", std::string(period->theirs[0])});
     config_.keys.emplace_back(row.ours, pattern_);
     config_.places.emplace(row.ours, place_of(row));
   }
@@ -181,6 +198,7 @@ class Reader {
   void read_row(const ConfigRow& row) {
     switch (row.meaning) {
       case Meaning::pattern:
+      case Meaning::period:
       case Meaning::layers:
         return;
       case Meaning::words:
@@ -201,11 +219,12 @@ class Reader {
       case Meaning::ours_fixed:
       case Meaning::limits:
       case Meaning::rope:
+      case Meaning::rotary_part:
         break;
     }
-    const Json value =
-        row.meaning == Meaning::ours_fixed ? fallback_of(row) : take_or_fallback(row);
+    Json value = row.meaning == Meaning::ours_fixed ? fallback_of(row) : take_or_fallback(row);
     if (!matters(row)) return;
+    if (row.meaning == Meaning::rotary_part) value = rotary_part(row, value);
     const auto before = std::ssize(config_.keys);
     read_value(row, value);
     for (auto key = config_.keys.begin() + before; key != config_.keys.end(); ++key)
@@ -218,6 +237,8 @@ class Reader {
         return read_limits(row, value);
       case Meaning::rope:
         return read_rope(row, value);
+      case Meaning::rotary_part:
+        return add(row.ours, number(row.theirs[0], value));
       case Meaning::opposite:
         return add(row.ours, !flag(row, value));
       case Meaning::same:
@@ -227,6 +248,7 @@ class Reader {
       case Meaning::fixed:
       case Meaning::ignored:
       case Meaning::pattern:
+      case Meaning::period:
       case Meaning::layers:
       case Meaning::words:
         return;  // read_row
@@ -303,6 +325,29 @@ class Reader {
     refuse(name_of(row), theirs, row.fallback);
   }
 
+  /// What the object of the rope says, if it does. @param outside of it
+  Json rotary_part(const ConfigRow& row, const Json& outside) {
+    for (const std::string_view name : row_of(Meaning::rope)->theirs) {
+      const auto at = json_.find(std::string(name));
+      if (at == json_.end() || !at->is_object()) continue;
+      const Json inside = at->value(std::string(row.theirs[0]), Json());
+      if (inside.is_null()) continue;
+      if (!given_key(row).empty() && inside != outside)
+        throw_usage("{}: {} = {} contradicts {} = {}", origin_, row.theirs[0],
+                    detail::shown(outside), name, detail::shown(*at));
+      return inside;
+    }
+    return outside;
+  }
+
+  /// What an object of rotary embeddings may have beside its type: of Qwen's, the part of a head,
+  /// and which columns turn by which of an image's positions, all of which a text has alike.
+  bool is_rope_key(std::string_view key) const {
+    const ConfigRow* part = row_of(Meaning::rotary_part);
+    return key == "rope_theta" || key == "rope_type" || key == "type" ||
+           (part && (key == part->theirs[0] || key.starts_with("mrope_")));
+  }
+
   void read_rope(const ConfigRow& row, const Json& value) {
     const auto has = [&](std::string_view key) {
       const auto at = json_.find(std::string(key));
@@ -317,8 +362,7 @@ class Reader {
       throw_usage("{}: {}: rope_type = {}: not supported; allowed: \"default\", \"llama3\"",
                   origin_, name, detail::shown(type));
     for (const auto& [key, held] : value.items())
-      if (key != "rope_theta" && key != "rope_type" && key != "type" && !held.is_null() &&
-          (type == "default" || !is_scaling(key)))
+      if (!is_rope_key(key) && !held.is_null() && (type == "default" || !is_scaling(key)))
         throw_usage("{}: {}: {} = {}: not supported with rope_type {}", origin_, name,
                     detail::shown_text(key), detail::shown(held), detail::shown(type));
     Json theta = value.value("rope_theta", Json());

@@ -74,8 +74,8 @@ class Writer {
         return;
       case Meaning::layers:
         return put(name_of(row), blocks_of(family_, pattern_, deck_.cite(row.ours)));
-      case Meaning::fixed:
-        if (row.fallback != "null" || json_.contains(name_of(row)))
+      case Meaning::fixed:  // where another file leaves it out, the fallback counts
+        if (json_.contains(name_of(row)) || (is_new_ && row.fallback != "null"))
           put(name_of(row), Json::parse(row.fallback));
         return;
       case Meaning::ours_fixed:
@@ -92,9 +92,16 @@ class Writer {
       case Meaning::same:
       case Meaning::positive:
         return write_same(row);
+      case Meaning::period:
+      case Meaning::rotary_part:  // with the pattern, and with the rope
       case Meaning::ignored:
         return;
     }
+  }
+
+  const ConfigRow* row_of(Meaning meaning) const {
+    const auto row = std::ranges::find(family_.config, meaning, &ConfigRow::meaning);
+    return row == family_.config.end() ? nullptr : &*row;
   }
 
   void write_same(const ConfigRow& row) {
@@ -112,14 +119,25 @@ class Writer {
 
   /// As letters, which every version of the library reads, or as the other file has it.
   void write_pattern(const ConfigRow& row) {
-    if (json_.contains("num_hidden_layers") || is_new_) put("num_hidden_layers", pattern_.size());
-    bool written = false;
+    const std::size_t letters = family_.letters(), layers = pattern_.size() / letters;
+    if (json_.contains("num_hidden_layers") || is_new_) put("num_hidden_layers", layers);
+    bool written = has_period(layers);
     for (const std::string_view name : row.theirs) {
       if (!json_.contains(std::string(name))) continue;
       put(std::string(name), json_[std::string(name)].is_string() ? Json(pattern_) : words_of());
       written = true;
     }
-    if (!written) put(std::string(row.theirs.back()), pattern_);
+    if (!written) put(std::string(row.theirs.back()), letters > 1 ? words_of() : Json(pattern_));
+  }
+
+  /// True if the other file says the pattern by its period, and that still holds.
+  bool has_period(std::size_t layers) const {
+    const ConfigRow* period = row_of(Meaning::period);
+    if (period == nullptr) return false;
+    const auto held = json_.find(std::string(period->theirs[0]));
+    return held != json_.end() && held->is_number_unsigned() && *held > 0 &&
+           periodic_pattern(family_, static_cast<std::int64_t>(layers),
+                            held->get<std::int64_t>()) == pattern_;
   }
 
   /// The pattern in words of the family.
@@ -144,12 +162,21 @@ class Writer {
     Json scaling = Json::object({{"rope_type", scales ? "llama3" : "default"}});
     for (const Word& word : scaling_words())
       if (scales) scaling[std::string(word.theirs)] = to_json(deck_.value(word.ours));
-    if (json_.contains("rope_theta")) {  // the older form
+    const ConfigRow* part = row_of(Meaning::rotary_part);
+    const std::string part_name(part ? part->theirs[0] : "");
+    const Json part_value = part ? to_json(deck_.value(part->ours)) : Json();
+    const bool older = json_.contains("rope_theta");
+    if (part && (older || json_.contains(part_name))) put(part_name, part_value);
+    if (older) {
       put("rope_theta", theta);
       if (scales || json_.contains("rope_scaling")) put("rope_scaling", scales ? scaling : Json());
       return;
     }
     scaling["rope_theta"] = theta;
+    if (part && !json_.contains(part_name)) scaling[part_name] = part_value;
+    const Json held = json_.value(std::string(row.theirs[0]), Json());
+    for (const auto& [key, value] : held.items())
+      if (part && key.starts_with("mrope_")) scaling[key] = value;
     put(std::string(row.theirs[0]), scaling);
   }
 
@@ -208,9 +235,15 @@ std::vector<std::string> other_than_model(const Config& config, const Deck& deck
 
 ModelSizes sizes_of(const Deck& deck) {
   const std::int64_t head_dim = deck.get<std::int64_t>("model.head_dim");
+  const auto delta = [&](std::string_view key) {
+    return deck.get<std::int64_t>(fmt::format("model.delta_{}", key));
+  };
   return {.pattern = deck.get<std::string>("model.pattern"),
           .query_width = deck.get<std::int64_t>("model.num_attention_heads") * head_dim,
-          .key_width = deck.get<std::int64_t>("model.num_query_groups") * head_dim};
+          .key_width = deck.get<std::int64_t>("model.num_query_groups") * head_dim,
+          .head_dim = head_dim,
+          .delta = {delta("num_key_heads"), delta("num_value_heads"), delta("key_head_dim"),
+                    delta("value_head_dim")}};
 }
 
 }  // namespace stowage::inputs::huggingface

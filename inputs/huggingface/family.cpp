@@ -8,16 +8,19 @@
 namespace stowage::inputs::huggingface {
 
 std::span<const Family* const> families() {
-  static constexpr std::array<const Family*, 5> kAll = {
-      &detail::kNemotronH, &detail::kLlama, &detail::kMamba2, &detail::kQwen3, &detail::kQwen3Moe};
+  static constexpr std::array<const Family*, 8> kAll = {
+      &detail::kNemotronH, &detail::kLlama,     &detail::kMamba2, &detail::kQwen3,
+      &detail::kQwen3Moe,  &detail::kQwen3Next, &detail::kQwen35, &detail::kQwen35Moe};
   return kAll;
 }
 
 namespace {
 
 /// Families that people ask for, and what the layers would need first.
-constexpr std::array<Word, 5> kMissing = {
-    {{"bamba", "rotary embedding of a part of a head"},
+constexpr std::array<Word, 7> kMissing = {
+    {{"bamba", "a table of its names and keys"},
+     {"qwen3_5", "images; of its text_config alone, a folder of model_type qwen3_5_text"},
+     {"qwen3_5_moe", "images; of its text_config alone, a folder of model_type qwen3_5_moe_text"},
      {"granitemoehybrid", "factors on embedding, residual stream, attention and logits"},
      {"falcon_h1", "attention and Mamba side by side in one layer"},
      {"zamba2", "attention that layers share"},

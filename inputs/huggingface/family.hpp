@@ -10,10 +10,14 @@ namespace stowage::inputs::huggingface {
 
 /// How a tensor of ours is made of theirs: bytes are copied, never computed.
 enum class Form : unsigned char {
-  stacked,          ///< equal parts, one behind the other (one part: the same tensor)
-  convolution,      ///< the same bytes; theirs has (C, 1, W) for (C, W)
-  query_key_value,  ///< three parts, as many rows as query, key and value have
-  absent            ///< not in their files: zero here
+  stacked,                ///< equal parts, one behind the other (one part: the same tensor)
+  convolution,            ///< the same bytes; theirs has (C, 1, W) for (C, W)
+  query_key_value,        ///< three parts, as many rows as query, key and value have
+  gated_query_key_value,  ///< the same; for each head the first one has rows of query, then of gate
+  query_gate,             ///< the rows of gates of that first part
+  delta_projection,       ///< four parts: z, [q k v], b, a
+  delta_heads,  ///< two parts: for each key head q, k, and v and z of its value heads; b and a
+  absent        ///< not in their files: zero here
 };
 
 /// Tensors of ours and theirs.
@@ -35,11 +39,14 @@ enum class Meaning : unsigned char {
   ignored,     ///< decides nothing that is computed here or there
   ours_fixed,  ///< no key of theirs: the deck's key must have the value of `fallback`
   pattern,     ///< one letter a layer, as a string or a list of the family's words
+  period,      ///< where there is no list of words for `pattern`: of num_hidden_layers layers every
+               ///< so many-th is the family's last word, all others are its first
   layers,      ///< number of blocks: the deck's pattern repeats the family's
   words,       ///< a list of the family's words, which says the pattern once more where it is there
   limits,      ///< two numbers [low, high], of the keys model.mamba_dt_min and _max
-  rope  ///< {"rope_theta": number, "rope_type": "default" or "llama3" with its four numbers},
-        ///< or the older rope_theta and rope_scaling
+  rope,  ///< {"rope_theta": number, "rope_type": "default" or "llama3" with its four numbers},
+         ///< or the older rope_theta and rope_scaling
+  rotary_part  ///< partial_rotary_factor, in the object of the `rope` row or, older, outside
 };
 
 /// Keys of config.json and of a deck.
@@ -66,12 +73,19 @@ struct Family {
   std::string_view architecture;         ///< the class that config.json names
   std::vector<std::string_view> trunks;  ///< beginnings of names; the first one is written
   std::string_view block;                ///< letters of one of their layers: "M", "*-"; "":
-                                         ///< each of ours is one of theirs
+                                         ///< as many as a word of `words` has
   std::vector<Word> words;               ///< of its layers, with our letters; of several for the
                                          ///< same letters the first is written
   std::vector<NameRow> names;
   std::vector<ConfigRow> config;
-  std::vector<std::string_view> left_out;  ///< tensors that hold no weight: ends of names
+  std::vector<std::string_view> left_out;  ///< tensors of no use here: ends of names, or beginnings
+                                           ///< with a * behind them
+
+  /// Layers of ours that one of theirs is.
+  std::size_t letters() const {
+    if (!block.empty()) return block.size();
+    return words.empty() ? 1 : words.front().ours.size();
+  }
 };
 
 /// All families, the one that can say most first.
@@ -101,6 +115,9 @@ extern const Family kLlama;
 extern const Family kMamba2;
 extern const Family kQwen3;
 extern const Family kQwen3Moe;
+extern const Family kQwen3Next;
+extern const Family kQwen35;
+extern const Family kQwen35Moe;
 }  // namespace detail
 
 }  // namespace stowage::inputs::huggingface

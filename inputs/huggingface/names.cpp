@@ -52,13 +52,89 @@ std::int64_t product(const std::vector<std::int64_t>& shape, std::size_t from) {
   return elements;
 }
 
-/// Rows that each of the row's tensors has of our `rows`.
-std::vector<std::int64_t> rows_of(const NameRow& row, const ModelSizes& sizes, std::int64_t rows) {
-  if (row.form == Form::query_key_value)
-    return {sizes.query_width, sizes.key_width, sizes.key_width};
+/// Neighbouring rows of one of theirs.
+struct Run {
+  std::size_t part;
+  std::int64_t first, rows;
+};
+
+/// Our rows in order, and how many each of the row's tensors has, which may be more than are ours.
+struct Rows {
+  std::vector<Run> runs;
+  std::vector<std::int64_t> of_part;
+
+  void add(std::size_t part, std::int64_t first, std::int64_t rows) {
+    runs.push_back({part, first, rows});
+  }
+};
+
+/// Whole parts, one behind the other.
+Rows whole(std::vector<std::int64_t> rows) {
+  Rows all{{}, std::move(rows)};
+  for (std::size_t part = 0; part < all.of_part.size(); ++part) all.add(part, 0, all.of_part[part]);
+  return all;
+}
+
+/// Of the first part, which has query and gate of each head in turn, the one or the other.
+void add_of_heads(Rows& all, const ModelSizes& sizes, bool gate) {
+  const std::int64_t dim = sizes.head_dim;
+  for (std::int64_t row = 0; row < sizes.query_width; row += dim)
+    all.add(0, 2 * row + (gate ? dim : 0), dim);
+}
+
+/// [z | q | k | v | b | a] of parts that have, for each key head, q, k, v and z; b and a.
+Rows delta_heads(const ModelSizes::Delta& delta) {
+  const std::int64_t heads = delta.key_heads, key = delta.key_head_dim;
+  const std::int64_t group = delta.value_heads / std::max<std::int64_t>(1, heads);
+  const std::int64_t value = group * delta.value_head_dim;  // rows of a key head
+  Rows all{{}, {heads * 2 * (key + value), 2 * delta.value_heads}};
+  const auto add = [&](std::size_t part, std::int64_t stride, std::int64_t first,
+                       std::int64_t rows) {
+    for (std::int64_t head = 0; head < heads; ++head) all.add(part, head * stride + first, rows);
+  };
+  const std::int64_t stride = 2 * (key + value);
+  add(0, stride, 2 * key + value, value);
+  add(0, stride, 0, key);
+  add(0, stride, key, key);
+  add(0, stride, 2 * key, value);
+  add(1, 2 * group, 0, group);
+  add(1, 2 * group, group, group);
+  return all;
+}
+
+/// Where our `rows` lie.
+Rows rows_of(const NameRow& row, const ModelSizes& sizes, std::int64_t rows) {
+  const ModelSizes::Delta& delta = sizes.delta;
+  switch (row.form) {
+    case Form::query_key_value:
+      return whole({sizes.query_width, sizes.key_width, sizes.key_width});
+    case Form::gated_query_key_value: {
+      Rows all{{}, {2 * sizes.query_width, sizes.key_width, sizes.key_width}};
+      add_of_heads(all, sizes, false);
+      all.add(1, 0, sizes.key_width);
+      all.add(2, 0, sizes.key_width);
+      return all;
+    }
+    case Form::query_gate: {
+      Rows all{{}, {2 * sizes.query_width}};
+      add_of_heads(all, sizes, true);
+      return all;
+    }
+    case Form::delta_projection: {
+      const std::int64_t values = delta.value_heads * delta.value_head_dim;
+      return whole({values, 2 * delta.key_heads * delta.key_head_dim + values, delta.value_heads,
+                    delta.value_heads});
+    }
+    case Form::delta_heads:
+      return delta_heads(delta);
+    case Form::stacked:
+    case Form::convolution:
+    case Form::absent:
+      break;
+  }
   const auto parts = std::ssize(row.theirs);
   STOWAGE_ASSERT(rows % parts == 0, "{} rows of {} in {} parts", rows, row.ours, parts);
-  return std::vector<std::int64_t>(row.theirs.size(), rows / parts);
+  return whole(std::vector<std::int64_t>(row.theirs.size(), rows / parts));
 }
 
 /// The whole name of one of theirs.
@@ -69,11 +145,10 @@ std::string full_name(const Family& family, std::string_view pattern, const Laye
     replace(name, "{trunk}", trunk);
     return name;
   }
-  const std::size_t letters = std::max<std::size_t>(1, family.block.size());
   STOWAGE_ASSERT(static_cast<std::size_t>(ours.layer) < pattern.size(), "layer {} of {}",
                  ours.layer, pattern);
-  return fmt::format("{}layers.{}.{}", trunk, static_cast<std::size_t>(ours.layer) / letters,
-                     theirs);
+  return fmt::format("{}layers.{}.{}", trunk,
+                     static_cast<std::size_t>(ours.layer) / family.letters(), theirs);
 }
 
 }  // namespace
@@ -89,17 +164,19 @@ std::vector<Piece> pieces(const Family& family, const ModelSizes& sizes, std::st
   if (row->form == Form::absent) return {};
   const bool experts = row->theirs[0].find("{e}") != std::string_view::npos;
   const std::size_t first = experts ? 1 : 0;  // the dimension of rows
-  const std::vector<std::int64_t> rows = rows_of(*row, sizes, shape[first]);
+  const Rows rows = rows_of(*row, sizes, shape[first]);
+  const std::int64_t width = product(shape, first + 1);
   std::vector<Piece> all;
   std::int64_t at = 0;
   for (std::int64_t expert = 0; expert < (experts ? shape[0] : 1); ++expert)
-    for (std::size_t part = 0; part < row->theirs.size(); ++part) {
+    for (const Run& run : rows.runs) {
       Piece piece;
-      piece.name = full_name(family, pattern, ours, row->theirs[part], trunk);
+      piece.name = full_name(family, pattern, ours, row->theirs[run.part], trunk);
       replace(piece.name, "{e}", std::to_string(expert));
       piece.shape.assign(shape.begin() + static_cast<std::ptrdiff_t>(first), shape.end());
-      piece.shape[0] = rows[part];
-      piece.elements = product(piece.shape, 0);
+      piece.shape[0] = rows.of_part[run.part];
+      piece.elements = run.rows * width;
+      piece.their_begin = run.first * width;
       if (row->form == Form::convolution) piece.shape.insert(piece.shape.begin() + 1, 1);
       piece.begin = at;
       at += piece.elements;
@@ -111,8 +188,10 @@ std::vector<Piece> pieces(const Family& family, const ModelSizes& sizes, std::st
 }
 
 bool is_left_out(const Family& family, std::string_view name) {
-  return std::any_of(family.left_out.begin(), family.left_out.end(),
-                     [&](std::string_view end) { return name.ends_with(end); });
+  return std::any_of(family.left_out.begin(), family.left_out.end(), [&](std::string_view part) {
+    return part.ends_with('*') ? name.starts_with(part.substr(0, part.size() - 1))
+                               : name.ends_with(part);
+  });
 }
 
 std::int64_t blocks_of(const Family& family, std::string_view pattern, std::string_view origin) {
@@ -125,6 +204,13 @@ std::int64_t blocks_of(const Family& family, std::string_view pattern, std::stri
     throw_usage("{}: the pattern is not '{}' again and again, as the family {} has it", origin,
                 block, family.model_type);
   return std::ssize(letters) / std::ssize(block);
+}
+
+std::string periodic_pattern(const Family& family, std::int64_t layers, std::int64_t period) {
+  std::string pattern;
+  for (std::int64_t layer = 1; layer <= layers; ++layer)
+    pattern += (layer % period == 0 ? family.words.back() : family.words.front()).ours;
+  return pattern;
 }
 
 std::string without_cuts(std::string_view pattern) {

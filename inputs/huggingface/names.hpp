@@ -14,14 +14,20 @@ struct ModelSizes {
   std::string pattern;           ///< one letter a layer; cuts | do not count
   std::int64_t query_width = 0;  ///< rows of the query projection: heads * head_dim
   std::int64_t key_width = 0;    ///< of the key projection, and of the value's
+  std::int64_t head_dim = 0;     ///< rows of a head of them
+  /// Of gated DeltaNet.
+  struct Delta {
+    std::int64_t key_heads = 0, value_heads = 0, key_head_dim = 0, value_head_dim = 0;
+  } delta = {};
 };
 
-/// One tensor of theirs: consecutive elements of one of ours.
+/// Consecutive elements of a tensor of theirs, and of one of ours.
 struct Piece {
   std::string name;
-  std::vector<std::int64_t> shape;
-  std::int64_t begin = 0;  ///< its first element in our tensor
+  std::vector<std::int64_t> shape;  ///< of theirs, whole
+  std::int64_t begin = 0;           ///< its first element in our tensor
   std::int64_t elements = 0;
+  std::int64_t their_begin = 0;  ///< and in theirs
 };
 
 /// Our tensor as a family's files have it, in the order in which its elements lie.
@@ -33,12 +39,16 @@ struct Piece {
 std::vector<Piece> pieces(const Family& family, const ModelSizes& sizes, std::string_view name,
                           const std::vector<std::int64_t>& shape, std::string_view trunk);
 
-/// True for a tensor of theirs that is no weight.
+/// True for a tensor of theirs that is no weight of the model here.
 bool is_left_out(const Family& family, std::string_view name);
 
 /// A pattern of the family's blocks: "*-*-" of 2. @throws Error (exit 2), naming `origin`, if the
 /// pattern is no repetition of the block
 std::int64_t blocks_of(const Family& family, std::string_view pattern, std::string_view origin);
+
+/// The pattern of so many layers of theirs of which every `period`-th is the family's last word and
+/// all others are its first.
+std::string periodic_pattern(const Family& family, std::int64_t layers, std::int64_t period);
 
 /// A pattern without its cuts.
 std::string without_cuts(std::string_view pattern);

@@ -1,1 +1,2 @@
-stowage_kernels(SOURCES activation.cpp activation_ref.cpp CUDA_SOURCES activation.cu)
+stowage_kernels(SOURCES activation.cpp activation_ref.cpp sigmoid.cpp sigmoid_ref.cpp
+  CUDA_SOURCES activation.cu sigmoid.cu)

@@ -19,7 +19,8 @@ int HeadRmsnormForward::launch(const Operands<Pointers<S>>& o, void* stream) con
                                            .q_weight = o.q_weight,
                                            .k_weight = o.k_weight,
                                            .out = o.out,
-                                           .eps = static_cast<float>(eps)},
+                                           .eps = static_cast<float>(eps),
+                                           .weight_offset = zero_centred ? 1.0F : 0.0F},
                       stream);
 }
 
@@ -41,7 +42,8 @@ int HeadRmsnormBackward::launch(const Operands<Pointers<S>>& o, void* stream) co
                                             .dk_weight = o.dk_weight,
                                             .partials = o.workspace,
                                             .eps = static_cast<float>(eps),
-                                            .accumulate = accumulate},
+                                            .accumulate = accumulate,
+                                            .weight_offset = zero_centred ? 1.0F : 0.0F},
                       stream);
 }
 

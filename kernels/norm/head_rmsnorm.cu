@@ -54,7 +54,8 @@ __global__ void __launch_bounds__(kWarps* kLanes) forward_kernel(const HeadForwa
     Data::unpack(bits, values);
     Data::unpack(Data::load(w + i), weights);
 #pragma unroll
-    for (int k = 0; k < Data::kSize; ++k) values[k] = values[k] * rstd * weights[k];
+    for (int k = 0; k < Data::kSize; ++k)
+      values[k] = values[k] * rstd * (weights[k] + args.weight_offset);
     Data::store(y + i, values);
   }
 }
@@ -74,7 +75,8 @@ __device__ void backward_head(const HeadBackward<S>& args, std::int64_t at, cons
     Data::unpack(Data::load(dy + i), gradients);
     Data::unpack(Data::load(w + i), weights);
 #pragma unroll
-    for (int k = 0; k < Data::kSize; ++k) projection += gradients[k] * weights[k] * values[k];
+    for (int k = 0; k < Data::kSize; ++k)
+      projection += gradients[k] * (weights[k] + args.weight_offset) * values[k];
   }
   const float mean = hopper::lanes_sum<kLanes>(projection) * rstd / static_cast<float>(dim);
   for (int i = lane * Data::kSize; i < dim; i += kLanes * Data::kSize) {
@@ -86,7 +88,7 @@ __device__ void backward_head(const HeadBackward<S>& args, std::int64_t at, cons
     for (int k = 0; k < Data::kSize; ++k) {
       const float h = values[k] * rstd;
       sums[i + k] += gradients[k] * h;
-      values[k] = rstd * (gradients[k] * weights[k] - h * mean);
+      values[k] = rstd * (gradients[k] * (weights[k] + args.weight_offset) - h * mean);
     }
     Data::store(args.din + at + i, values);
   }

@@ -17,13 +17,15 @@ struct HeadSizes {
 ///
 ///   y = x * rstd * w,  rstd = 1 / sqrt(mean(x^2) + eps),  a mean for each head of each token
 ///
-/// with w = q_weight for queries and k_weight for keys; values are copied. `out` may be `in`.
+/// with w = q_weight for queries and k_weight for keys, or 1 + w if these are `zero_centred`;
+/// values are copied. `out` may be `in`.
 struct HeadRmsnormForward {
   static constexpr std::string_view kName = "head_rmsnorm_forward";
   std::int64_t tokens;
   HeadSizes sizes;
   execution::Dtype storage;
   double eps;
+  bool zero_centred = false;
 
   template <class T>
   struct Operands {
@@ -48,6 +50,7 @@ struct HeadRmsnormBackward {
   execution::Dtype storage;
   double eps;
   bool accumulate;
+  bool zero_centred = false;
 
   template <class T>
   struct Operands {

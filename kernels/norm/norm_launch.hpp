@@ -25,7 +25,8 @@ struct RmsnormForward {
   S* y;
   float* rstd;
   float eps;
-  float* amax;  ///< or null
+  float* amax;          ///< or null
+  float weight_offset;  ///< added to w: 1 if it is zero-centred
 };
 
 template <class S>
@@ -41,6 +42,7 @@ struct RmsnormBackward {
   float* partials;  ///< (kPartials, width)
   bool accumulate;
   float* amax;  ///< of dx, or null
+  float weight_offset;
 };
 
 template <class S>
@@ -84,6 +86,7 @@ struct HeadForward {
   const S* k_weight;
   S* out;
   float eps;
+  float weight_offset;
 };
 
 template <class S>
@@ -100,6 +103,7 @@ struct HeadBackward {
   float* partials;  ///< (2, kPartials, head_dim): of queries, of keys
   float eps;
   bool accumulate;
+  float weight_offset;
 };
 
 template <class S>

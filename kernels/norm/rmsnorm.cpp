@@ -22,7 +22,8 @@ int AddRmsnormForward::launch(const Operands<Pointers<S>>& o, void* stream) cons
                                               .y = o.y,
                                               .rstd = o.rstd,
                                               .eps = static_cast<float>(eps),
-                                              .amax = o.amax},
+                                              .amax = o.amax,
+                                              .weight_offset = zero_centred ? 1.0F : 0.0F},
                       stream);
 }
 
@@ -46,7 +47,8 @@ int RmsnormBackward::launch(const Operands<Pointers<S>>& o, void* stream) const 
                                                .dw = o.dw,
                                                .partials = o.workspace,
                                                .accumulate = accumulate,
-                                               .amax = o.amax},
+                                               .amax = o.amax,
+                                               .weight_offset = zero_centred ? 1.0F : 0.0F},
                       stream);
 }
 

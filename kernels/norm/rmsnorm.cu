@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(Team<kWarps, kPacks>::kThreads)
     device::unpack<S>(x[p], values);
     device::unpack<S>(__ldg(packs(args.w) + Row::pack(p)), w);
 #pragma unroll
-    for (int i = 0; i < kSize; ++i) values[i] = values[i] * rstd * w[i];
+    for (int i = 0; i < kSize; ++i) values[i] = values[i] * rstd * (w[i] + args.weight_offset);
     const uint4 y = device::pack<S>(values);
     packs(args.y + at)[Row::pack(p)] = y;
     if constexpr (kMeasured) largest = max(largest, device::largest_of<S>(y));
@@ -111,8 +111,8 @@ __global__ void __launch_bounds__(kPlainThreads)
   const float rstd = 1.0F / sqrtf(squares / static_cast<float>(args.width) + args.eps);
   [[maybe_unused]] std::uint32_t largest = 0;
   for (std::int64_t j = threadIdx.x; j < args.width; j += kPlainThreads) {
-    const S y =
-        device::round_to<S>(device::to_float(from[at + j]) * rstd * device::to_float(args.w[j]));
+    const S y = device::round_to<S>(device::to_float(from[at + j]) * rstd *
+                                    (device::to_float(args.w[j]) + args.weight_offset));
     args.y[at + j] = y;
     if constexpr (kMeasured) largest = max(largest, device::largest_of<S>(y));
   }
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(Team<kWarps, kPacks>::kThreads, kWarps > 8 ? 1
       device::unpack<S>(w[p], b);
       device::unpack<S>(x[p], c);
 #pragma unroll
-      for (int i = 0; i < kSize; ++i) projection += a[i] * b[i] * c[i];
+      for (int i = 0; i < kSize; ++i) projection += a[i] * (b[i] + args.weight_offset) * c[i];
     }
     const float mean = Row::sum(projection, slots, turn) * rstd / static_cast<float>(args.width);
     stay_packed(dy);
@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(Team<kWarps, kPacks>::kThreads, kWarps > 8 ? 1
       for (int i = 0; i < kSize; ++i) {
         const float h = value[i] * rstd;
         dw[p][i] += gradient[i] * h;
-        sum[i] += rstd * (gradient[i] * scale[i] - h * mean);
+        sum[i] += rstd * (gradient[i] * (scale[i] + args.weight_offset) - h * mean);
       }
       if (Row::pack(p) >= count) continue;
       const uint4 dx = device::pack<S>(sum);
@@ -228,7 +228,8 @@ __global__ void __launch_bounds__(kPlainThreads)
     const float rstd = args.rstd[row];
     float projection = 0;
     for (std::int64_t j = threadIdx.x; j < args.width; j += kPlainThreads)
-      projection += device::to_float(args.dy[at + j]) * device::to_float(args.w[j]) *
+      projection += device::to_float(args.dy[at + j]) *
+                    (device::to_float(args.w[j]) + args.weight_offset) *
                     device::to_float(args.x[at + j]);
     const float mean = block_sum(projection) * rstd / static_cast<float>(args.width);
     for (std::int64_t j = threadIdx.x; j < args.width; j += kPlainThreads) {
@@ -237,8 +238,9 @@ __global__ void __launch_bounds__(kPlainThreads)
       const float residual =
           args.dresidual != nullptr ? device::to_float(args.dresidual[at + j]) : 0.0F;
       partial[j] += gradient * h;
-      const S dx = device::round_to<S>(residual +
-                                       rstd * (gradient * device::to_float(args.w[j]) - h * mean));
+      const S dx = device::round_to<S>(
+          residual +
+          rstd * (gradient * (device::to_float(args.w[j]) + args.weight_offset) - h * mean));
       args.dx[at + j] = dx;
       if constexpr (kMeasured) largest = max(largest, device::largest_of<S>(dx));
     }

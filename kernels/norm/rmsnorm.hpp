@@ -8,6 +8,9 @@ namespace stowage::kernels {
 ///
 ///   sum = round(x + delta),  rstd = 1 / sqrt(mean(sum^2) + eps),  y = sum * rstd * w
 ///
+/// with 1 + w in place of w if it is `zero_centred` (Gemma, Qwen3-Next): a weight near 0 keeps
+/// digits that 1 + w loses in bf16.
+///
 /// The norm is of sum as rounded to storage, so it can be repeated from the stored sum: without
 /// `residual` there are neither delta nor sum, and x stands for the sum. sum may be the same tensor
 /// as x or delta. Where it is `measured`, amax (1) is the largest magnitude of y.
@@ -18,6 +21,7 @@ struct AddRmsnormForward {
   bool residual;
   double eps;
   bool measured = false;
+  bool zero_centred = false;
 
   template <class T>
   struct Operands {
@@ -37,7 +41,7 @@ struct AddRmsnormForward {
   STOWAGE_OPERATOR_MEMBERS;
 };
 
-/// Gradient of the above, with x the sum: with h = x * rstd and g = dy * w
+/// Gradient of the above, with x the sum: with h = x * rstd and g = dy * w, or dy * (1 + w),
 ///
 ///   dx = dresidual + rstd * (g - h * mean(g * h)),  dw = sum over rows of dy * h
 ///
@@ -50,6 +54,7 @@ struct RmsnormBackward {
   execution::Dtype storage;
   bool residual, accumulate;
   bool measured = false;
+  bool zero_centred = false;
 
   template <class T>
   struct Operands {

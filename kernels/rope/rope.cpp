@@ -15,6 +15,7 @@ int Rope::launch(const Operands<Pointers<S>>& o, void* stream) const {
                                         .heads = heads,
                                         .kv_heads = kv_heads,
                                         .head_dim = head_dim,
+                                        .rotary_dim = rotary_dim,
                                         .in = o.in,
                                         .cu_seqlens = o.cu_seqlens,
                                         .seq_idx = o.seq_idx,
@@ -26,7 +27,7 @@ int Rope::launch(const Operands<Pointers<S>>& o, void* stream) const {
 }
 
 Cost Rope::cost() const {
-  return {3.0 * static_cast<double>(tokens * (heads + kv_heads) * head_dim),
+  return {3.0 * static_cast<double>(tokens * (heads + kv_heads) * rotary_dim),
           2 * bytes(tokens * width(), storage) + bytes(tokens, Dtype::int32)};
 }
 

@@ -5,8 +5,9 @@
 // heads, all under way meanwhile. Neighbouring blocks have the other heads of the same tokens, so
 // that the bytes under way lie close together. The angle in turns and its reduction to
 // [-1/2, 1/2] are fp64, because an fp32 angle has lost half of its digits at position 10^5;
-// theta^(-2i/P) is a product of powers by squares, which the host makes; scaling is fp64, too. Sine
-// and cosine of the reduced angle are fp32. Heads whose halves are not whole packs go element by
+// theta^(-2i/R) is a product of powers by squares, which the host makes; scaling is fp64, too. Sine
+// and cosine of the reduced angle are fp32. Dimensions behind the R turned ones are copied by
+// threads of their own, two packs each, too. Heads whose halves are not whole packs go element by
 // element.
 // Limit: 95 % of a copy of as many bytes; angles cost the rest.
 
@@ -24,7 +25,7 @@ using execution::Bf16;
 constexpr int kThreads = 256;
 constexpr int kHeads = 3;  // of a thread, all in flight
 
-// ratio^(2^b) for each bit b of an index below half a head, ratio = theta^(-2/P).
+// ratio^(2^b) for each bit b of an index below half a head, ratio = theta^(-2/R).
 struct Powers {
   static constexpr int kBits = 16;
   double of_bit[kBits];
@@ -73,7 +74,8 @@ __global__ void __launch_bounds__(kThreads)
     rotation_kernel(const Rotation<S> args, const __grid_constant__ Powers powers, int groups) {
   using Data = Access<S, kPacked>;
   using Bits = typename Data::Bits;
-  const int dim = static_cast<int>(args.head_dim), half = dim / 2, lanes = half / Data::kSize;
+  const int dim = static_cast<int>(args.head_dim), half = static_cast<int>(args.rotary_dim) / 2;
+  const int lanes = (args.in == args.out ? half : dim / 2) / Data::kSize;
   const std::int64_t thread = std::int64_t{blockIdx.x / groups} * kThreads + threadIdx.x;
   const std::int64_t token = thread / lanes;
   if (token >= args.tokens) return;
@@ -81,7 +83,10 @@ __global__ void __launch_bounds__(kThreads)
   const int rotated = static_cast<int>(args.heads + args.kv_heads);
   const int all = rotated + (args.in == args.out ? 0 : static_cast<int>(args.kv_heads));
   const int begin = static_cast<int>(blockIdx.x % groups) * kHeads;
-  const std::int64_t at = token * (rotated + args.kv_heads) * dim + begin * dim + first;
+  const bool turned = first < half;
+  const int pair = turned ? half : dim / 2 - half;  // from one of a pair to the other
+  const std::int64_t at =
+      token * (rotated + args.kv_heads) * dim + begin * dim + (turned ? first : half + first);
   const S* in = args.in + at;
   S* out = args.out + at;
   Bits low[kHeads], high[kHeads];
@@ -89,7 +94,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int h = 0; h < kHeads; ++h) {
     if (begin + h >= all) break;
     low[h] = Data::load(in + h * dim);
-    high[h] = Data::load(in + h * dim + half);
+    high[h] = Data::load(in + h * dim + pair);
   }
   const auto position =
       static_cast<double>(args.first_token + token - args.cu_seqlens[args.seq_idx[token]]);
@@ -102,9 +107,9 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int h = 0; h < kHeads; ++h) {
     if (begin + h >= all) break;
-    if (begin + h >= rotated) {  // a value
+    if (!turned || begin + h >= rotated) {
       Data::store(out + h * dim, low[h]);
-      Data::store(out + h * dim + half, high[h]);
+      Data::store(out + h * dim + pair, high[h]);
       continue;
     }
     float a[Data::kSize], b[Data::kSize];
@@ -117,15 +122,15 @@ __global__ void __launch_bounds__(kThreads)
       b[i] = right * turn.cosine[i] + left * turn.sine[i];
     }
     Data::store(out + h * dim, a);
-    Data::store(out + h * dim + half, b);
+    Data::store(out + h * dim + pair, b);
   }
 }
 
-Powers powers_of(double theta, std::int64_t head_dim) {
+Powers powers_of(double theta, std::int64_t rotary_dim) {
   Powers powers{};
   for (int b = 0; b < Powers::kBits; ++b)
     powers.of_bit[b] =
-        std::pow(theta, -2.0 * static_cast<double>(1 << b) / static_cast<double>(head_dim));
+        std::pow(theta, -2.0 * static_cast<double>(1 << b) / static_cast<double>(rotary_dim));
   return powers;
 }
 
@@ -135,9 +140,10 @@ template <class S>
 int launch(const Rotation<S>& args, void* handle) {
   if (args.tokens == 0 || args.head_dim == 0) return cudaSuccess;
   const auto stream = static_cast<cudaStream_t>(handle);
-  const std::int64_t half = args.head_dim / 2;
-  const bool packed = device::whole_packs<S>({half}, {args.in, args.out});
-  const std::int64_t threads = args.tokens * half / (packed ? device::kPackSize<S> : 1);
+  const std::int64_t half = args.rotary_dim / 2, all = args.head_dim / 2;
+  const bool packed = device::whole_packs<S>({half, all}, {args.in, args.out});
+  const std::int64_t pairs = args.in == args.out ? half : all;
+  const std::int64_t threads = args.tokens * pairs / (packed ? device::kPackSize<S> : 1);
   const bool scaled = args.frequencies.scales();
   const auto kernel =
       packed ? (scaled ? rotation_kernel<S, true, true> : rotation_kernel<S, true, false>)
@@ -146,7 +152,7 @@ int launch(const Rotation<S>& args, void* handle) {
   const std::int64_t groups = (heads + kHeads - 1) / kHeads;
   const std::int64_t blocks = (threads + kThreads - 1) / kThreads * groups;
   kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(
-      args, powers_of(args.frequencies.theta, args.head_dim), static_cast<int>(groups));
+      args, powers_of(args.frequencies.theta, args.rotary_dim), static_cast<int>(groups));
   return cudaGetLastError();
 }
 

@@ -7,15 +7,17 @@ namespace stowage::kernels {
 
 /// Rotary positions (RoFormer, arXiv 2104.09864) on the queries and keys of a fused projection.
 ///
-/// in, out (n, (H + 2K) P): H query heads, K key heads, K value heads. Dimension i < P/2 of a query
-/// or key head is paired with i + P/2 (the half-split of GPT-NeoX) and rotated by the angle
-/// position * frequency(i); the position counts from the start of the token's document. Values are
-/// copied. cu_seqlens: document starts; seq_idx: the document of each token (the last one for the
-/// tail). `out` may be `in`. The gradient (`backward`) rotates that of the output back.
+/// in, out (n, (H + 2K) P): H query heads, K key heads, K value heads. Of the first R dimensions of
+/// a query or key head, i < R/2 is paired with i + R/2 (the half-split of GPT-NeoX) and rotated by
+/// the angle position * frequency(i); the position counts from the start of the token's document.
+/// Dimensions behind R, if there are any (GPT-NeoX's rotary_pct), and values are copied.
+/// cu_seqlens: document starts; seq_idx: the document of each token (the last one for the tail).
+/// `out` may be `in`. The gradient (`backward`) rotates that of the output back.
 struct Rope {
   static constexpr std::string_view kName = "rope";
   std::int64_t tokens, heads, kv_heads, head_dim;
-  std::int64_t starts;  ///< elements of cu_seqlens
+  std::int64_t rotary_dim;  ///< R, 2 to head_dim
+  std::int64_t starts;      ///< elements of cu_seqlens
   execution::Dtype storage;
   RopeFrequencies frequencies;
   bool backward = false;
@@ -34,7 +36,11 @@ struct Rope {
     f(out("out", storage, {tokens, width()}), o.out...);
   }
   std::int64_t width() const { return (heads + 2 * kv_heads) * head_dim; }
-  std::string fault() const { return head_dim % 2 == 0 ? "" : "head_dim is odd"; }
+  std::string fault() const {
+    if (head_dim % 2 != 0) return "head_dim is odd";
+    if (rotary_dim <= 0 || rotary_dim > head_dim) return "rotary_dim is not from 2 to head_dim";
+    return rotary_dim % 2 == 0 ? "" : "rotary_dim is odd";
+  }
   STOWAGE_OPERATOR_MEMBERS;
 };
 

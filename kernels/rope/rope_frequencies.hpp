@@ -2,8 +2,8 @@
 
 namespace stowage::kernels {
 
-/// The angles of rotary positions: pair i of a head of width P turns by position * theta^(-2i/P),
-/// scaled.
+/// The angles of rotary positions: pair i of the R turned dimensions of a head turns by
+/// position * theta^(-2i/R), scaled.
 struct RopeFrequencies {
   double theta = 10000;
   /// Llama 3.1's scaling (arXiv 2407.21783 section 3.4.1's longer sequences, in the form of
@@ -15,7 +15,7 @@ struct RopeFrequencies {
   double positions = 8192;  ///< that the model first saw
 
   constexpr bool scales() const { return factor != 1; }
-  /// @param frequency theta^(-2i/P), in radians
+  /// @param frequency theta^(-2i/R), in radians
   constexpr double scaled(double frequency) const {
     constexpr double kTurn = 6.283185307179586477;
     const double waves = positions * frequency / kTurn;  // in the first positions

@@ -9,7 +9,7 @@ namespace stowage::kernels::rope {
 /// Operands of a rotation; direction 1 is the forward, -1 the backward.
 template <class S>
 struct Rotation {
-  std::int64_t tokens, heads, kv_heads, head_dim;
+  std::int64_t tokens, heads, kv_heads, head_dim, rotary_dim;
   const S* in;
   const std::int32_t* cu_seqlens;
   const std::int32_t* seq_idx;

@@ -11,12 +11,12 @@ using execution::Accumulation;
 
 namespace {
 
-// Of the pairs of a head.
-std::vector<double> of_pairs(std::int64_t head_dim, const RopeFrequencies& frequencies) {
-  std::vector<double> result(static_cast<std::size_t>(head_dim / 2));
+// Of the pairs of a head's turned dimensions.
+std::vector<double> of_pairs(std::int64_t rotary_dim, const RopeFrequencies& frequencies) {
+  std::vector<double> result(static_cast<std::size_t>(rotary_dim / 2));
   for (std::size_t i = 0; i < result.size(); ++i)
-    result[i] =
-        std::pow(frequencies.theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+    result[i] = std::pow(frequencies.theta,
+                         -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim));
   if (frequencies.scales())
     for (double& frequency : result) frequency = frequencies.scaled(frequency);
   return result;
@@ -40,9 +40,9 @@ template <class S>
 void Rope::reference(const Operands<Pointers<S>>& o) const {
   using A = Accumulation<S>;
   constexpr std::int64_t kTokens = 32;
-  const std::int64_t half = head_dim / 2, values = (heads + kv_heads) * head_dim;
+  const std::int64_t half = rotary_dim / 2, values = (heads + kv_heads) * head_dim;
   const double direction = backward ? -1 : 1;
-  const std::vector<double> frequency = of_pairs(head_dim, frequencies);
+  const std::vector<double> frequency = of_pairs(rotary_dim, frequencies);
   execution::host_for(tokens, kTokens, [&](std::int64_t begin, std::int64_t end) {
     std::vector<A> cosine(frequency.size()), sine(frequency.size());
     for (std::int64_t t = begin; t < end; ++t) {
@@ -53,8 +53,11 @@ void Rope::reference(const Operands<Pointers<S>>& o) const {
       }
       const S* from = o.in + t * width();
       S* to = o.out + t * width();
-      for (std::int64_t first = 0; first < values; first += head_dim)
+      for (std::int64_t first = 0; first < values; first += head_dim) {
         rotate_head(from + first, to + first, cosine.data(), sine.data(), half);
+        if (from != to)
+          std::copy(from + first + rotary_dim, from + first + head_dim, to + first + rotary_dim);
+      }
       if (from != to) std::copy(from + values, from + width(), to + values);
     }
   });

@@ -1,7 +1,11 @@
 #include <cmath>
+#include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
+#include "kernels/activation/sigmoid.hpp"
 #include "kernels/norm/head_rmsnorm.hpp"
 #include "kernels/rope/rope.hpp"
 #include "layers/context/context_attention.hpp"
@@ -13,7 +17,8 @@ namespace stowage::layers {
 namespace {
 
 /// Causal grouped-query attention inside documents. q, k and v are columns of one projection; heads
-/// of q and k may be normed, then turned by their positions.
+/// of q and k may be normed, then turned by their positions. A gate of its own projection may scale
+/// what the heads give.
 class Attention final : public Mixer {
  public:
   explicit Attention(const MixerPlace& place)
@@ -21,9 +26,11 @@ class Attention final : public Mixer {
         rows_(place.ranks.shared_group(parallel::Group::tensor)),
         partition_(place.ranks.group(parallel::Group::tensor)),
         rope_(place.config.attention.rope),
+        rotary_dim_(place.config.attention.rotary_dim()),
         frequencies_(place.config.attention.frequencies),
         norms_(place.config.attention.norms),
         epsilon_(place.config.norm_epsilon),
+        zero_centred_(place.config.zero_centred_norms),
         shape_(own_heads(place.config.attention, partition_)),
         core_(make_context_attention(place.config.attention, shape_,
                                      place.ranks.shared_group(parallel::Group::context))),
@@ -39,6 +46,15 @@ class Attention final : public Mixer {
         k_norm_{norm_parameter(place.prefix + ".attn.k_norm.weight")},
         parameters_{proj_.weight, qkv_.weight} {
     if (norms_) parameters_.insert(parameters_.begin() + 1, {q_norm_, k_norm_});
+    if (!place.config.attention.output_gate) return;
+    gate_ = {{place.prefix + ".attn.gate.weight",
+              {query_width(all_heads(place.config.attention)), width_},
+              Init::normal,
+              true,
+              "dense",
+              partition_.cut(0, {query_width(all_heads(place.config.attention))})},
+             place.formats()};
+    parameters_.push_back(gate_->weight);
   }
 
   const std::vector<Parameter>& parameters() const override { return parameters_; }
@@ -53,10 +69,16 @@ class Attention final : public Mixer {
         recorder,
         [&](const QkvSection& section, Tensor to) { project(recorder, x, section, to, kept); },
         kept.core);
-    return rows_.reduce_each(
-        recorder, "out", "delta", width_, [&](const SomeRows& y, const RowBlock& some) {
-          proj_.forward(recorder, "proj" + some.suffix, {kept.core.out, some.rows}, y);
-        });
+    if (gate_) {
+      kept.gate = recorder.saved("gate", {recorder.tokens(), gate_->outputs()}, "core_attn");
+      for (const RowBlock& some : x.blocks)
+        gate_->forward(recorder, "gate" + some.suffix, x.of(some), {kept.gate, some.rows});
+    }
+    const Tensor out = gated(recorder, "gated", kept);
+    return rows_.reduce_each(recorder, "out", "delta", width_,
+                             [&](const SomeRows& y, const RowBlock& some) {
+                               proj_.forward(recorder, "proj" + some.suffix, {out, some.rows}, y);
+                             });
   }
 
   Tensor backward(Recorder& recorder, Tensor dy_mine) const override {
@@ -64,11 +86,13 @@ class Attention final : public Mixer {
     const Saved& kept = recorder.kept<Saved>(*this);
     const AllRows dy = rows_.gather_each(recorder, "dy", dy_mine);
     const Tensor x = rows_.gather(recorder, "x_again", kept.x);
-    const Tensor dout = recorder.scratch("dcore_out", {n, query_width(shape_)});
+    Tensor dout = recorder.scratch("dcore_out", {n, query_width(shape_)});
     for (const RowBlock& some : dy.blocks)
       proj_.backward_input(recorder, "proj_backward" + some.suffix, dy.of(some), {dout, some.rows});
-    proj_.backward_weight(recorder, "proj_weight_backward", dy.all, kept.core.out,
-                          rows_.spare_weights());
+    proj_.backward_weight(recorder, "proj_weight_backward", dy.all,
+                          gated(recorder, "gated_again", kept), rows_.spare_weights());
+    Tensor dgate;
+    if (gate_) std::tie(dout, dgate) = gate_backward(recorder, kept, dout);
     Tensor dqkv = core_->backward(recorder, kept.core, dout);
     if (rope_) {
       const Tensor draw = recorder.scratch("dqkv_turned", {n, qkv_.outputs()});
@@ -78,15 +102,18 @@ class Attention final : public Mixer {
     if (norms_) dqkv = norm_backward(recorder, kept.raw, dqkv);
     const Tensor dx = recorder.scratch("dx", {n, width_});
     qkv_.backward_input(recorder, "qkv_backward", dqkv, dx);
+    if (gate_) gate_->backward_input(recorder, "gate_backward", dgate, dx, true);
     const SharedRows::Summands summands = rows_.send_partials(recorder, "dx_mine", dx);
     qkv_.backward_weight(recorder, "qkv_weight_backward", dqkv, x);
+    if (gate_) gate_->backward_weight(recorder, "gate_weight_backward", dgate, x);
     return rows_.sum(recorder, summands);
   }
 
  private:
   struct Saved {
     Tensor x;
-    Tensor raw;  ///< q, k and v before the norms of q and k, if they have any
+    Tensor raw;   ///< q, k and v before the norms of q and k, if they have any
+    Tensor gate;  ///< before the sigmoid, if there is one
     ContextAttention::Saved core;
   };
 
@@ -109,6 +136,33 @@ class Attention final : public Mixer {
       product = normed;
     }
     if (rope_) rotate(recorder, product, result, section, false);
+  }
+
+  /// What the heads gave, scaled by the gate; without one as it is. Backward makes it again, which
+  /// costs less than its bytes.
+  Tensor gated(Recorder& recorder, const char* name, const Saved& kept) const {
+    if (!gate_) return kept.core.out;
+    const Tensor out = recorder.scratch(name, {recorder.tokens(), gate_->outputs()});
+    recorder.compute(
+        name,
+        kernels::SigmoidGateForward{
+            .rows = recorder.tokens(), .columns = gate_->outputs(), .storage = recorder.storage()},
+        {.x = kept.core.out, .gate = kept.gate, .y = out});
+    return out;
+  }
+
+  /// @return gradients of what the heads gave, and of the gate
+  std::pair<Tensor, Tensor> gate_backward(Recorder& recorder, const Saved& kept,
+                                          Tensor dgated) const {
+    const std::vector<std::int64_t> extents = {recorder.tokens(), gate_->outputs()};
+    const Tensor dout = recorder.scratch("dheads_out", extents);
+    const Tensor dgate = recorder.scratch("dgate", extents);
+    recorder.compute(
+        "gated_backward",
+        kernels::SigmoidGateBackward{
+            .rows = extents[0], .columns = extents[1], .storage = recorder.storage()},
+        {.dy = dgated, .x = kept.core.out, .gate = kept.gate, .dx = dout, .dgate = dgate});
+    return {dout, dgate};
   }
 
   static kernels::AttentionShape all_heads(const ModelConfig::Attention& attention) {
@@ -150,6 +204,7 @@ class Attention final : public Mixer {
                       .heads = section.heads,
                       .kv_heads = section.kv_heads,
                       .head_dim = shape_.head_dim,
+                      .rotary_dim = rotary_dim_,
                       .starts = recorder.buffer(batch.cu_seqlens).elements(),
                       .storage = recorder.storage(),
                       .frequencies = frequencies_,
@@ -160,7 +215,11 @@ class Attention final : public Mixer {
 
   /// Each tensor rank has other heads, so the gradients are summands.
   Parameter norm_parameter(std::string name) const {
-    return {std::move(name), {shape_.head_dim}, Init::ones, false, partition_.replicated()};
+    return {std::move(name),
+            {shape_.head_dim},
+            norm_init(zero_centred_),
+            false,
+            partition_.replicated()};
   }
   kernels::HeadSizes head_sizes() const { return {shape_.heads, shape_.kv_heads, shape_.head_dim}; }
 
@@ -169,7 +228,8 @@ class Attention final : public Mixer {
                      kernels::HeadRmsnormForward{.tokens = recorder.tokens(),
                                                  .sizes = head_sizes(),
                                                  .storage = recorder.storage(),
-                                                 .eps = epsilon_},
+                                                 .eps = epsilon_,
+                                                 .zero_centred = zero_centred_},
                      {.in = from,
                       .q_weight = recorder.parameter(q_norm_),
                       .k_weight = recorder.parameter(k_norm_),
@@ -184,7 +244,8 @@ class Attention final : public Mixer {
                                             .sizes = head_sizes(),
                                             .storage = recorder.storage(),
                                             .eps = epsilon_,
-                                            .accumulate = recorder.batch().accumulate};
+                                            .accumulate = recorder.batch().accumulate,
+                                            .zero_centred = zero_centred_};
     const Tensor workspace = recorder.workspace("qk_norm_workspace", norm.workspace_bytes());
     recorder.compute("qk_norm_backward", norm,
                      {.dout = dnormed,
@@ -202,13 +263,16 @@ class Attention final : public Mixer {
   SharedRows rows_;
   Partition partition_;
   bool rope_;
+  std::int64_t rotary_dim_;
   kernels::RopeFrequencies frequencies_;
   bool norms_;
   double epsilon_;
+  bool zero_centred_;
   kernels::AttentionShape shape_;
   std::unique_ptr<ContextAttention> core_;
   Product qkv_;
   Product proj_;
+  std::optional<Product> gate_;
   Parameter q_norm_, k_norm_;
   std::vector<Parameter> parameters_;
 };

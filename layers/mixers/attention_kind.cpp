@@ -46,6 +46,17 @@ std::vector<Row<Attention>> rows<Attention>() {
        .help =
            "RMSNorm of each query and key head, with a weight of its width for each, before the "
            "positions."}));
+  all.push_back(row(&Attention::output_gate,
+                    {.key = "model.attention_output_gate",
+                     .numerics = true,
+                     .help = "The sigmoid of one more projection of the input, as wide as the "
+                             "queries, scales attention's output before its own projection."}));
+  all.push_back(row(&Attention::rotary_percent,
+                    {.key = "model.rotary_percent",
+                     .range = {.low = 0, .high = 1, .open_low = true},
+                     .numerics = true,
+                     .help = "Part of each query and key head that positions turn: its "
+                             "first columns, an even number of them."}));
   return all;
 }
 
@@ -105,6 +116,10 @@ void check_sizes(const ModelConfig& model, const Deck& deck) {
   if (deck.where(width) == "derived") check_divides(deck, heads, key(&ModelConfig::width));
   if (attention.rope && attention.head_dim % 2 != 0)
     throw_usage("{} must be even for {}", deck.cite(width), cite(deck, &Attention::rope));
+  const std::string_view part = key(&Attention::rotary_percent);
+  if (attention.rope && (attention.rotary_dim() < 2 || attention.rotary_dim() % 2 != 0))
+    throw_usage("{} of {} turns {} columns; it must be an even number, 2 at least", deck.cite(part),
+                deck.cite(width), attention.rotary_dim());
   if (!(attention.frequencies.low < attention.frequencies.high))
     throw_usage("{} must be below {}", cite(deck, &RopeFrequencies::low),
                 cite(deck, &RopeFrequencies::high));
@@ -117,7 +132,8 @@ StepFlops flops(const ModelConfig& model, const StepWork& work) {
   const double width = static_cast<double>(model.width);
   const double heads = model.attention.heads, kv_heads = model.attention.kv_heads;
   const double head_dim = model.attention.head_dim;
-  const double products = 2 * work.tokens * width * head_dim * (2 * heads + 2 * kv_heads);
+  const double gate = model.attention.output_gate ? heads : 0;
+  const double products = 2 * work.tokens * width * head_dim * (2 * heads + gate + 2 * kv_heads);
   // Megatron counts the square of each length: the causal half cancels the two of multiply-add.
   const double squares = 2 * work.pairs - work.tokens;
   return {products + 4 * heads * work.pairs * head_dim, products + 2 * squares * heads * head_dim};
@@ -131,7 +147,7 @@ void slim(ModelConfig& model) {
 }
 
 constexpr inputs::Module kModules[] = {
-    {"core_attn", "q, k, v (n, (H+2K)P), LSE (n, H)", "normed input"},
+    {"core_attn", "q, k, v (n, (H+2K)P), LSE (n, H); output gate (n, H*P) if any", "normed input"},
     {"attn_proj", "attention output (n, H*P)", "q, k, v"}};
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "layers/mixers/feed_forward.hpp"
 
 #include "kernels/activation/activation.hpp"
+#include "kernels/activation/sigmoid.hpp"
 
 namespace stowage::layers {
 
@@ -16,7 +17,7 @@ std::vector<Block> blocks(kernels::Activation activation, std::int64_t ffn) {
 }  // namespace
 
 FeedForward::FeedForward(const MixerPlace& place, std::int64_t ffn, const char* key,
-                         const char* part, std::string module)
+                         const char* part, std::string module, bool gated)
     : ffn_(place.tensor().share(ffn, key)),
       activation_(place.config.mlp.activation),
       module_(std::move(module)),
@@ -34,15 +35,37 @@ FeedForward::FeedForward(const MixerPlace& place, std::int64_t ffn, const char* 
             "dense",
             place.tensor().cut(1, {ffn})},
            place.formats()},
-      parameters_{fc2_.weight, fc1_.weight} {}
+      parameters_{fc2_.weight, fc1_.weight} {
+  if (!gated) return;
+  // A rank has some of the columns of the hidden rows, so the gradients are summands.
+  gate_ = {{place.prefix + part + ".gate.weight",
+            {1, place.config.width},
+            Init::normal,
+            true,
+            place.tensor().replicated()}};
+  parameters_.insert(parameters_.begin() + 1, gate_->weight);
+}
 
 Tensor FeedForward::hidden(Recorder& recorder, const std::string& name, const AllRows& x) const {
   const std::int64_t n = recorder.tokens();
-  Tensor& hidden = recorder.kept<Hidden>(*this).fc1_out;
-  hidden = recorder.saved(name + "fc1_out", {n, fc1_.outputs()}, module_);
+  Hidden& hidden = recorder.kept<Hidden>(*this);
+  hidden.fc1_out = recorder.saved(name + "fc1_out", {n, fc1_.outputs()}, module_);
   for (const RowBlock& some : x.blocks)
-    fc1_.forward(recorder, name + "fc1" + some.suffix, x.of(some), {hidden, some.rows});
+    fc1_.forward(recorder, name + "fc1" + some.suffix, x.of(some), {hidden.fc1_out, some.rows});
+  if (gate_) hidden.row_weight = weigh(recorder, name, x);
   return activate(recorder, name + "act", hidden);
+}
+
+Tensor FeedForward::weigh(Recorder& recorder, const std::string& name, const AllRows& x) const {
+  const std::int64_t n = recorder.tokens();
+  const Tensor logits = recorder.scratch(name + "gate_logits", recorder.accumulation(), {n, 1});
+  for (const RowBlock& some : x.blocks)
+    gate_->forward(recorder, name + "gate" + some.suffix, x.of(some), {logits, some.rows});
+  const Tensor weight = recorder.saved(name + "gate_weight", recorder.accumulation(), {n}, module_);
+  recorder.compute(name + "gate_sigmoid",
+                   kernels::SigmoidForward{.rows = n, .storage = recorder.storage()},
+                   {.x = logits, .y = weight});
+  return weight;
 }
 
 void FeedForward::out(Recorder& recorder, const std::string& name, Tensor active, const SomeRows& y,
@@ -53,7 +76,7 @@ void FeedForward::out(Recorder& recorder, const std::string& name, Tensor active
 Tensor FeedForward::hidden_gradient(Recorder& recorder, const std::string& name, const AllRows& dy,
                                     WeightsPosition position) const {
   const std::int64_t n = recorder.tokens();
-  const Tensor hidden = recorder.kept<Hidden>(*this).fc1_out;
+  Hidden& hidden = recorder.kept<Hidden>(*this);
   const Tensor active = activate(recorder, name + "act_again", hidden);
   fc2_.backward_weight(recorder, name + "fc2_weight_backward", dy.all, fc2_input(active), position);
   const Tensor dactive = recorder.scratch(name + "dact", {n, ffn_});
@@ -62,25 +85,35 @@ Tensor FeedForward::hidden_gradient(Recorder& recorder, const std::string& name,
                         {dactive, some.rows});
   const Tensor dhidden = recorder.scratch(name + "dfc1", {n, fc1_.outputs()});
   const Tensor amax = measure(recorder, fc1_.rounding(1), dhidden);
+  const Tensor dweight =
+      gate_ ? recorder.scratch(name + "dgate_weight", recorder.accumulation(), {n}) : Tensor{};
   recorder.compute(name + "act_backward",
                    kernels::ActivationBackward{.kind = activation_,
                                                .rows = n,
                                                .columns = ffn_,
                                                .storage = recorder.storage(),
+                                               .weighted = gate_.has_value(),
                                                .measured = static_cast<bool>(amax)},
                    {.dy = dactive,
-                    .x = hidden,
-                    .row_weight = {},
+                    .x = hidden.fc1_out,
+                    .row_weight = hidden.row_weight,
                     .dx = dhidden,
-                    .drow_weight = {},
+                    .drow_weight = dweight,
                     .valid_rows = {},
                     .amax = amax});
+  if (!gate_) return dhidden;
+  hidden.dlogits = recorder.scratch(name + "dgate_logits", recorder.accumulation(), {n, 1});
+  recorder.compute(name + "gate_sigmoid_backward",
+                   kernels::SigmoidBackward{.rows = n, .storage = recorder.storage()},
+                   {.dy = dweight, .y = hidden.row_weight, .dx = hidden.dlogits});
   return dhidden;
 }
 
 void FeedForward::input_gradient(Recorder& recorder, const std::string& name, Tensor dhidden,
-                                 Tensor dx, bool accumulate) const {
+                                 Tensor x, Tensor dx, bool accumulate) const {
   fc1_.backward_input(recorder, name + "fc1_backward", dhidden, dx, accumulate);
+  if (gate_)
+    gate_->backward(recorder, name + "gate_backward", recorder.kept<Hidden>(*this).dlogits, x, dx);
 }
 
 void FeedForward::weight_gradient(Recorder& recorder, const std::string& name, Tensor dhidden,
@@ -88,18 +121,22 @@ void FeedForward::weight_gradient(Recorder& recorder, const std::string& name, T
   fc1_.backward_weight(recorder, name + "fc1_weight_backward", dhidden, x, position);
 }
 
-Tensor FeedForward::activate(Recorder& recorder, const std::string& name, Tensor hidden) const {
-  if (fc2_.quantised()) {
-    save_activated(recorder, hidden, module_);
-    return hidden;
+Tensor FeedForward::activate(Recorder& recorder, const std::string& name,
+                             const Hidden& hidden) const {
+  if (fc2_activates()) {
+    save_activated(recorder, hidden.fc1_out, module_);
+    return hidden.fc1_out;
   }
   const std::int64_t n = recorder.tokens();
   const Tensor active = recorder.scratch(name, {n, ffn_});
   recorder.compute(
       name,
-      kernels::ActivationForward{
-          .kind = activation_, .rows = n, .columns = ffn_, .storage = recorder.storage()},
-      {.x = hidden, .row_weight = {}, .y = active, .valid_rows = {}});
+      kernels::ActivationForward{.kind = activation_,
+                                 .rows = n,
+                                 .columns = ffn_,
+                                 .storage = recorder.storage(),
+                                 .weighted = gate_.has_value()},
+      {.x = hidden.fc1_out, .row_weight = hidden.row_weight, .y = active, .valid_rows = {}});
   return active;
 }
 

@@ -34,11 +34,12 @@ Layer::Layer(const Kind& kind, const MixerPlace& place)
     : kind_(&kind),
       width_(place.config.width),
       epsilon_(place.config.norm_epsilon),
+      zero_centred_(place.config.zero_centred_norms),
       index_(place.layer),
       mixer_(make_mixer(kind, place)),
       norm_{place.prefix + ".norm.weight",
             {place.config.width},
-            Init::ones,
+            norm_init(place.config.zero_centred_norms),
             false,
             Partition(place.ranks.group(parallel::Group::tensor)).replicated()},
       gradient_rounding_(place.config.product_formats(place.layer - 1).quantised()
@@ -76,7 +77,8 @@ void Layer::record_norm(Recorder& recorder, const Stream& stream, const Saved& k
                                           .storage = recorder.storage(),
                                           .residual = false,
                                           .eps = epsilon_,
-                                          .measured = static_cast<bool>(kept.amax)};
+                                          .measured = static_cast<bool>(kept.amax),
+                                          .zero_centred = zero_centred_};
   const kernels::OperandsOf<kernels::AddRmsnormForward, Tensor> again{.x = kept.sum,
                                                                       .delta = {},
                                                                       .w = w,
@@ -114,7 +116,8 @@ Tensor Layer::backward(Recorder& recorder, Tensor dsum) const {
                                       .storage = recorder.storage(),
                                       .residual = true,
                                       .accumulate = recorder.batch().accumulate,
-                                      .measured = gradient_rounding_ != Rounding::none};
+                                      .measured = gradient_rounding_ != Rounding::none,
+                                      .zero_centred = zero_centred_};
   const Tensor workspace = recorder.workspace("norm_workspace", norm.workspace_bytes());
   recorder.compute("norm_backward", norm,
                    {.dy = dnormed,

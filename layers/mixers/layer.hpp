@@ -95,6 +95,7 @@ class Layer {
   const Kind* kind_;
   std::int64_t width_;
   double epsilon_;
+  bool zero_centred_;
   int index_;
   std::unique_ptr<Mixer> mixer_;
   Parameter norm_;

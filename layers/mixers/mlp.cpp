@@ -27,7 +27,7 @@ class Mlp final : public Mixer {
     const Tensor x = rows_.gather(recorder, "x_again", recorder.kept<Input>(*this).x);
     const Tensor dhidden = body_.hidden_gradient(recorder, "", dy, rows_.spare_weights());
     const Tensor dx = recorder.scratch("dx", {recorder.tokens(), width_});
-    body_.input_gradient(recorder, "", dhidden, dx, false);
+    body_.input_gradient(recorder, "", dhidden, x, dx, false);
     const SharedRows::Summands summands = rows_.send_partials(recorder, "dx_mine", dx);
     body_.weight_gradient(recorder, "", dhidden, x, WeightsPosition::in_place);
     return rows_.sum(recorder, summands);

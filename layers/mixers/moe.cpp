@@ -92,7 +92,7 @@ class Moe final : public Mixer {
     parameters_ = {fc2_.weight, fc1_.weight};
     if (place.config.moe.shared_ffn > 0) {
       shared_.emplace(place, place.config.moe.shared_ffn, "model.moe_shared_expert_hidden_size",
-                      ".shared", "shared_expert");
+                      ".shared", "shared_expert", place.config.moe.shared_gate);
       if (!one_exchange_)
         shared_rows_ = SharedRows(place.ranks.shared_group(parallel::Group::tensor));
       for (const Parameter& p : shared_->parameters()) parameters_.push_back(p);
@@ -145,7 +145,8 @@ class Moe final : public Mixer {
     fc1_.backward_input(recorder, "fc1_backward", expected(recorder), dhidden, r.offsets, dsorted);
     const Tensor dx_all = recorder.scratch("dx", {experts_.received(recorder), width_});
     const bool summed_together = shared_ && one_exchange_;
-    if (summed_together) shared_->input_gradient(recorder, kShared, shared.dhidden, dx_all, false);
+    if (summed_together)
+      shared_->input_gradient(recorder, kShared, shared.dhidden, shared.x, dx_all, false);
     const SharedRows::Summands summands =
         send_back(recorder, "dx_mine", "combine_dx", dsorted, r, dx_all, summed_together);
     const Tensor sorted = gather(recorder, "gather_again", x, r);
@@ -155,7 +156,7 @@ class Moe final : public Mixer {
     if (shared_)
       shared_->weight_gradient(recorder, kShared, shared.dhidden, shared.x, spare_weights());
     const Tensor dx = experts_.sum(recorder, summands, r);
-    if (shared_ && !one_exchange_) add_shared_gradient(recorder, shared.dhidden, dx);
+    if (shared_ && !one_exchange_) add_shared_gradient(recorder, shared, dx);
     router_.backward(recorder, kept.choices, kept.x, experts_.sum_of_pairs(recorder, dweights),
                      dweights.token_row, dx);
     return dx;
@@ -246,13 +247,13 @@ class Moe final : public Mixer {
             shared_->hidden_gradient(recorder, kShared, dy_shared, WeightsPosition::in_place)};
   }
 
-  void add_shared_gradient(Recorder& recorder, Tensor dhidden, Tensor dx) const {
+  void add_shared_gradient(Recorder& recorder, const SharedGradient& shared, Tensor dx) const {
     if (shared_rows_.size() == 1) {
-      shared_->input_gradient(recorder, kShared, dhidden, dx, true);
+      shared_->input_gradient(recorder, kShared, shared.dhidden, shared.x, dx, true);
       return;
     }
     const Tensor dx_shared = recorder.scratch("shared_dx", {recorder.tokens(), width_});
-    shared_->input_gradient(recorder, kShared, dhidden, dx_shared, false);
+    shared_->input_gradient(recorder, kShared, shared.dhidden, shared.x, dx_shared, false);
     recorder.add("add_shared_dx", shared_rows_.reduce(recorder, "shared_dx_mine", dx_shared), dx);
   }
 

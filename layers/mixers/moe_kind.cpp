@@ -33,6 +33,10 @@ std::vector<Row<Moe>> rows<Moe>() {
                              .range = between(0, 16 * kMostWidth),
                              .numerics = true,
                              .help = "Width of the expert that every token takes. 0: none."}),
+      row(&Moe::shared_gate,
+          {.key = "model.moe_shared_expert_gate",
+           .numerics = true,
+           .help = "The sigmoid of a logit of the token scales the shared expert's result."}),
       row(&Moe::sigmoid,
           {.key = "model.moe_score_function",
            .numerics = true,
@@ -102,6 +106,9 @@ namespace {
 void check_sizes(const ModelConfig& model, const Deck& deck) {
   using Moe = ModelConfig::Moe;
   const Moe& moe = model.moe;
+  if (moe.shared_gate && moe.shared_ffn == 0)
+    throw_usage("{} needs a shared expert: {} must be above 0", cite(deck, &Moe::shared_gate),
+                key(&Moe::shared_ffn));
   check_at_most(deck, key(&Moe::topk), key(&Moe::experts));
   check_divides(deck, key(&Moe::groups), key(&Moe::experts));
   check_at_most(deck, key(&Moe::group_topk), key(&Moe::groups));
@@ -122,7 +129,8 @@ StepFlops flops(const ModelConfig& model, const StepWork& work) {
   const ModelConfig::Moe& moe = model.moe;
   const double products = work.tokens * (moe.topk * mlp_row_flops(model, moe.ffn) +
                                          mlp_row_flops(model, moe.shared_ffn));
-  return {products + 2 * work.tokens * static_cast<double>(model.width) * moe.experts, products};
+  const double logits = moe.experts + (moe.shared_ffn > 0 && moe.shared_gate ? 1 : 0);
+  return {products + 2 * work.tokens * static_cast<double>(model.width) * logits, products};
 }
 
 void slim(ModelConfig& model) {

@@ -19,9 +19,13 @@ Head::Head(const ModelConfig& config, const parallel::Ranks& ranks, const Parame
       group_(ranks.shared_group(parallel::Group::tensor)),
       vocabulary_(Partition(*group_).share(config.vocabulary, "model.vocab_size")),
       epsilon_(config.norm_epsilon),
+      zero_centred_(config.zero_centred_norms),
       tied_(config.tied_embeddings),
-      norm_{
-          "final_norm.weight", {config.width}, Init::ones, false, Partition(*group_).replicated()},
+      norm_{"final_norm.weight",
+            {config.width},
+            norm_init(config.zero_centred_norms),
+            false,
+            Partition(*group_).replicated()},
       output_{"output.weight", {config.vocabulary, config.width},
               Init::normal,    true,
               "dense",         Partition(*group_).cut(0, {config.vocabulary})} {
@@ -45,7 +49,8 @@ Tensor Head::norm(Recorder& recorder, Stream stream) const {
                                               .width = width_,
                                               .storage = recorder.storage(),
                                               .residual = true,
-                                              .eps = epsilon_},
+                                              .eps = epsilon_,
+                                              .zero_centred = zero_centred_},
                    {.x = stream.x,
                     .delta = stream.delta,
                     .w = recorder.parameter(norm_),
@@ -195,7 +200,8 @@ Tensor Head::backward(Recorder& recorder) const {
                                       .width = width_,
                                       .storage = recorder.storage(),
                                       .residual = false,
-                                      .accumulate = recorder.batch().accumulate};
+                                      .accumulate = recorder.batch().accumulate,
+                                      .zero_centred = zero_centred_};
   const Tensor workspace = recorder.workspace("norm_workspace", norm.workspace_bytes());
   recorder.compute("norm_backward", norm,
                    {.dy = kept.dnormed,

@@ -56,6 +56,7 @@ class Head {
   std::shared_ptr<const parallel::RankGroup> group_;
   std::int64_t vocabulary_;  ///< of this rank
   double epsilon_;
+  bool zero_centred_;
   bool tied_;
   Parameter norm_;
   Parameter output_;

@@ -20,6 +20,7 @@ struct ModelConfig {
   std::int64_t width = 128;       ///< D
   std::int64_t vocabulary = 256;  ///< V
   double norm_epsilon = 1e-5;
+  bool zero_centred_norms = false;  ///< weights of block, final, query and key norms are about 0
   double init_std = 0.02;
   bool tied_embeddings = false;
 
@@ -29,7 +30,9 @@ struct ModelConfig {
     int head_dim = 0;  ///< P
     bool rope = false;
     kernels::RopeFrequencies frequencies = {};
-    bool norms = false;  ///< RMSNorm of each query and key head before the positions
+    bool norms = false;         ///< RMSNorm of each query and key head before the positions
+    bool output_gate = false;   ///< sigmoid of a projection, on what the heads give
+    double rotary_percent = 1;  ///< part of a head that positions turn, from its first columns on
     /// What ranks that share sequences exchange: keys and values of all tokens, or heads, which
     /// shares causal work evenly. automatic: what is expected to be quicker, or in a model that no
     /// plan is made for heads, where they divide among the ranks (choose_exchange.hpp).
@@ -37,6 +40,8 @@ struct ModelConfig {
     /// With gathered keys: each rank has queries of an early chunk and of a late one, so that
     /// causal work is even, and not those of its own tokens.
     bool zigzag = false;
+
+    int rotary_dim() const { return static_cast<int>(head_dim * rotary_percent); }
   } attention;
 
   struct Mamba {
@@ -82,6 +87,7 @@ struct ModelConfig {
     int topk = 2;                 ///< R
     std::int64_t ffn = 0;         ///< F of an expert
     std::int64_t shared_ffn = 0;  ///< F of the shared expert; 0: none
+    bool shared_gate = false;     ///< whose result the sigmoid of one more logit scales
     bool sigmoid = true;
     bool normalise = true;
     int groups = 1;

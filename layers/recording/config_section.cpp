@@ -38,6 +38,12 @@ std::vector<Row<ModelConfig>> rows<ModelConfig>() {
                                        .range = above(0),
                                        .numerics = true,
                                        .help = "Added to the mean square in every RMSNorm."}),
+      row(&ModelConfig::zero_centred_norms,
+          {.key = "model.apply_layernorm_1p",
+           .numerics = true,
+           .help = "RMSNorms before layers, of the head, and of query and key heads scale by 1 + "
+                   "weight, of weights that begin at 0 (zero-centred). Those inside of Mamba-2 and "
+                   "gated DeltaNet keep plain weights."}),
       row(&ModelConfig::init_std,
           {.key = "model.init_std",
            .range = above(0),

@@ -22,6 +22,9 @@ enum class Init : unsigned char {
   dt_bias        ///< inverse softplus of log-uniform(1e-3, 1e-1): Mamba-2's step size
 };
 
+/// Of the weights of an RMSNorm, by which they scale, or by 1 + which.
+inline Init norm_init(bool zero_centred) { return zero_centred ? Init::zeros : Init::ones; }
+
 /// What a rank has of one dimension of a tensor: ranges of it, one behind the other.
 struct Cut {
   int dimension = 0;

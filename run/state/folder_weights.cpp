@@ -149,7 +149,9 @@ void FolderWeights::read(const Weight& weight, std::size_t offset, std::span<std
     const std::int64_t first = at - piece->begin * size;
     const auto count =
         static_cast<std::size_t>(std::min(piece->elements * size - first, std::ssize(to)));
-    folder().file_of(piece->name).read(*folder().find(piece->name), first, to.first(count));
+    folder()
+        .file_of(piece->name)
+        .read(*folder().find(piece->name), piece->their_begin * size + first, to.first(count));
     to = to.subspan(count);
     at += static_cast<std::int64_t>(count);
   }

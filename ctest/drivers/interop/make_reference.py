@@ -65,6 +65,29 @@ def qwen3_moe():
         moe_intermediate_size=12, norm_topk_prob=True))
 
 
+# Positions turn a quarter of a head.
+HYBRID = dict(vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=2,
+              layer_types=["linear_attention", "full_attention"], num_attention_heads=4,
+              num_key_value_heads=2, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4,
+              linear_key_head_dim=8, linear_value_head_dim=6)
+EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12,
+               shared_expert_intermediate_size=20)
+
+
+def qwen3_next():
+    return transformers.Qwen3NextForCausalLM(transformers.Qwen3NextConfig(**HYBRID, **EXPERTS))
+
+
+def qwen3_5_text():
+    return transformers.Qwen3_5ForCausalLM(transformers.Qwen3_5TextConfig(
+        **HYBRID, intermediate_size=24, tie_word_embeddings=True))
+
+
+def qwen3_5_moe_text():
+    return transformers.Qwen3_5MoeForCausalLM(transformers.Qwen3_5MoeTextConfig(
+        **HYBRID, **EXPERTS))
+
+
 def mamba2():
     return transformers.Mamba2ForCausalLM(transformers.Mamba2Config(
         vocab_size=VOCABULARY, hidden_size=16, num_heads=4, head_dim=8, n_groups=1, state_size=8,
@@ -72,7 +95,8 @@ def mamba2():
 
 
 FAMILIES = {function.__name__: function for function in
-            (nemotron_h, llama, llama3, mamba2, qwen3, qwen3_moe)}
+            (nemotron_h, llama, llama3, mamba2, qwen3, qwen3_moe, qwen3_next, qwen3_5_text,
+             qwen3_5_moe_text)}
 
 
 def compute_in_double():
@@ -92,7 +116,11 @@ def compute_in_double():
 def disturb(model):
     """No weight keeps a value at which an error would not show, such as 1 or 0."""
     with torch.no_grad():
-        for parameter in model.parameters():
+        for name, parameter in model.named_parameters():
+            # A state that decays within a token or two has gradients of A and dt near 0, which are
+            # sums of larger ones: nothing is left of their digits.
+            if name.endswith("linear_attn.A_log"):
+                parameter.uniform_(-3.0, -1.0)
             parameter.add_(torch.randn_like(parameter) * 0.1)
         for name, buffer in model.named_buffers():
             if "correction_bias" in name:

@@ -108,8 +108,65 @@ def qwen3_moe(name, get):
     return llama(name, get)
 
 
+# Of the models that qwen3_next and its like of make_reference.py make.
+HEADS, HEAD_DIM, KEY_HEADS, KEY_DIM, VALUES = 4, 16, 2, 8, 12  # VALUES: columns of v of a key head
+
+
+def gated_attention(rest, here, get):
+    queries = get(here + "self_attn.q_proj.weight")
+    of_heads = queries.reshape(HEADS, 2, HEAD_DIM, -1)  # query and gate
+    query, gate = of_heads[:, 0], of_heads[:, 1]
+    if rest == "attn.gate.weight":
+        return gate.reshape(-1, queries.shape[1])
+    assert rest == "attn.qkv.weight", rest
+    return numpy.concatenate([query.reshape(-1, queries.shape[1]),
+                              get(here + "self_attn.k_proj.weight"),
+                              get(here + "self_attn.v_proj.weight")])
+
+
+def delta_projection(here, get, one_projection):
+    if not one_projection:
+        return numpy.concatenate([get(f"{here}in_proj_{x}.weight") for x in ("z", "qkv", "b", "a")])
+    qkvz = get(here + "in_proj_qkvz.weight")
+    by_head = qkvz.reshape(KEY_HEADS, -1, qkvz.shape[1])
+    ends = numpy.cumsum([KEY_DIM, KEY_DIM, VALUES])
+    q, k, v, z = numpy.split(by_head, ends, axis=1)
+    ba = get(here + "in_proj_ba.weight").reshape(KEY_HEADS, 2, -1, qkvz.shape[1])
+    return numpy.concatenate([part.reshape(-1, qkvz.shape[1])
+                              for part in (z, q, k, v, ba[:, 0], ba[:, 1])])
+
+
+def qwen3_next(name, get, one_projection=True):
+    if not name.startswith("layers."):
+        return llama(name, get)
+    layer, rest = re.fullmatch(r"layers\.(\d+)\.(.*)", name).groups()
+    here = f"model.layers.{int(layer) // 2}."
+    if rest in ("attn.qkv.weight", "attn.gate.weight"):
+        return gated_attention(rest, here, get)
+    if rest == "delta.in_proj.weight":
+        return delta_projection(here + "linear_attn.", get, one_projection)
+    if rest.startswith("delta."):
+        values = get(here + "linear_attn." + rest.removeprefix("delta."))
+        return values[:, 0] if rest == "delta.conv1d.weight" else values
+    shared = {"shared.fc1.weight": ["shared_expert.gate_proj", "shared_expert.up_proj"],
+              "shared.fc2.weight": ["shared_expert.down_proj"],
+              "shared.gate.weight": ["shared_expert_gate"]}
+    if rest in shared:
+        return numpy.concatenate([get(f"{here}mlp.{part}.weight") for part in shared[rest]])
+    return llama(name, get)
+
+
+def qwen3_5_text(name, get):
+    return qwen3_next(name, get, False)
+
+
+def qwen3_5_moe_text(name, get):
+    return qwen3_next(name, get, False)
+
+
 FAMILIES = {function.__name__: function for function in
-            (nemotron_h, llama, llama3, mamba2, qwen3, qwen3_moe)}
+            (nemotron_h, llama, llama3, mamba2, qwen3, qwen3_moe, qwen3_next, qwen3_5_text,
+             qwen3_5_moe_text)}
 
 
 def tensor_of(family, name, tensors):
