@@ -1,6 +1,8 @@
 // Every row of every family's table of config.json: what it allows at its edge, and one beyond.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "inputs/deck/deck.hpp"
 #include "inputs/huggingface/config.hpp"
 #include "support.hpp"
@@ -14,7 +16,11 @@ using testing::usage_error;
 /// A family's config.json with all kinds of its layers, and one more key.
 Config read(const Family& family, std::string_view key, const std::string& value) {
   std::string text = fmt::format("{{\"model_type\": \"{}\"", family.model_type);
-  if (family.block.empty() && key != "layers_block_type")
+  const bool periodic =
+      std::ranges::find(family.config, Meaning::period, &ConfigRow::meaning) != family.config.end();
+  if (periodic)
+    text += ", \"num_hidden_layers\": 4";
+  else if (family.block.empty() && key != "layers_block_type")
     text += ", \"hybrid_override_pattern\": \"M*-E\"";
   return parse_config(fmt::format("{}, \"{}\": {}}}", text, key, value), "c");
 }
