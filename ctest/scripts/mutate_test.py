@@ -120,10 +120,10 @@ class MutateTest(unittest.TestCase):
                             for name in bench.tests}
             found = bench.stages("results/tools/a.py")
         self.assertEqual([stage.choice for stage in found], [("-R", f"^{name}$") for name in (
-            r"results\.page", r"results\.slow", r"drivers\.whole\.x", r"results\.new")])
+            r"results\.page", r"results\.slow", r"results\.new", r"drivers\.whole\.x")])
         self.assertEqual([stage.targets for stage in found], [
-            ("test_results_page",), ("test_results_slow",), ("bin/stowage_train",),
-            ("test_results_new",)])
+            ("test_results_page",), ("test_results_slow",), ("test_results_new",),
+            ("bin/stowage_train",)])
 
     def test_tools_that_need_a_gpu_are_not_tried(self):
         self.assertTrue(mutants.needs_gpu("a.py", "import os\n\ndef f():\n    import torch\n"))

@@ -154,10 +154,11 @@ class Bench:
             own = self.naming({stem})
             tests = [name for name in self.naming(importers(stem, modules))
                      if name in own or "process" not in self.labels[name]]
-            times = self.measured_times()
+            times = {name: 300 if {"process", "slow"} & set(self.labels[name]) else 60
+                     for name in tests} | self.measured_times()
             return [Stage(programs if "process" in self.labels[name] else
                           (f"test_{name.replace('.', '_')}",), ("-R", f"^{re.escape(name)}$"))
-                    for name in sorted(tests, key=lambda name: (times.get(name, 60), name))]
+                    for name in sorted(tests, key=lambda name: (times[name], name))]
         own = folder_of(path)
         near = self.near(path, own)
         chosen = [Stage(tuple("test_" + name.replace(".", "_") for name in near),
