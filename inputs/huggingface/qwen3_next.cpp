@@ -18,7 +18,6 @@ std::vector<NameRow> common_names() {
       {"", "final_norm.weight", {"{trunk}norm.weight"}},
       {"", "output.weight", {"lm_head.weight"}},
       {"*G", "norm.weight", {"input_layernorm.weight"}},
-      {"-E", "norm.weight", {"post_attention_layernorm.weight"}},
       {"*",
        "attn.qkv.weight",
        {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"},
@@ -51,12 +50,14 @@ NameRow four_projections() {
 }
 
 std::vector<NameRow> mlp_names() {
-  return {{"-", "mlp.fc1.weight", {"mlp.gate_proj.weight", "mlp.up_proj.weight"}},
+  return {{"-", "norm.weight", {"post_attention_layernorm.weight"}},
+          {"-", "mlp.fc1.weight", {"mlp.gate_proj.weight", "mlp.up_proj.weight"}},
           {"-", "mlp.fc2.weight", {"mlp.down_proj.weight"}}};
 }
 
 std::vector<NameRow> expert_names() {
   return {
+      {"E", "norm.weight", {"post_attention_layernorm.weight"}},
       {"E", "router.weight", {"mlp.gate.weight"}},
       {"E", "router.bias", {}, Form::absent},
       {"E",

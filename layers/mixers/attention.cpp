@@ -155,7 +155,7 @@ class Attention final : public Mixer {
   std::pair<Tensor, Tensor> gate_backward(Recorder& recorder, const Saved& kept,
                                           Tensor dgated) const {
     const std::vector<std::int64_t> extents = {recorder.tokens(), gate_->outputs()};
-    const Tensor dout = recorder.scratch("dheads_out", extents);
+    const Tensor dout = recorder.scratch("dungated", extents);
     const Tensor dgate = recorder.scratch("dgate", extents);
     recorder.compute(
         "gated_backward",
