@@ -572,6 +572,13 @@ class Installed(PageTest):
         self.assertEqual(official.not_official(result)[0],
                          r"the ranks differ: they share \x1b[2J, and 1 more")
 
+    def test_a_folder_may_hold_dumps_and_checkpoints_of_its_runs(self):
+        path = self.copy("ceilings.h5")
+        for kind in ("dump", "checkpoint"):
+            with h5py.File(self.folder / f"a_{kind}.h5", "w") as file:
+                file.attrs["schema"] = numpy.bytes_(f"stowage-{kind}".encode())
+        self.assertEqual(report.sets_in([self.folder]), [pathlib.Path(path)])
+
     def test_verdicts_have_a_colour(self):
         row = report.row_of("| `a` | VALID | INVALID | STOPPED | VALIDA |", "td")
         for kind in ("right", "wrong", "stopped"):

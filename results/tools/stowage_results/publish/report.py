@@ -16,8 +16,10 @@ import pathlib
 import re
 
 from stowage_results import needs  # noqa: F401
+import h5py
 import numpy as np
 
+from stowage_results.inspection import inspect
 from stowage_results.tables.cells import metric, name_of
 from stowage_results.tables.kernel_tables import YARDSTICK
 from stowage_results.outputs import MADE, made_by_tools, require_free, write
@@ -37,12 +39,25 @@ MOST_ROWS_OPEN = 12  # of a table that stands open under a paragraph
 CONTINUED = re.compile(r"\.from_\d+$")  # the name of a run that goes on from another's step
 
 
+OTHER_FILES = ("stowage-dump", "stowage-checkpoint")  # which runs leave beside their sets
+
+
+def is_set(path):
+    """False for a dump or a checkpoint; what else is none is told when it is opened."""
+    try:
+        inspect(path)
+    except Refused:
+        return True
+    with h5py.File(path) as file:
+        return text(file.attrs.get("schema", "")) not in OTHER_FILES
+
+
 def sets_in(arguments):
-    """Files, and those of folders, by name."""
+    """Files, and the sets of folders, by name."""
     found = []
     for path in arguments:
         if path.is_dir():
-            inside = sorted(path.glob("*.h5"))
+            inside = [one for one in sorted(path.glob("*.h5")) if is_set(one)]
             if not inside:
                 raise Refused(f"{path}: no result set (*.h5) in it")
             found += inside
