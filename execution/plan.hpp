@@ -94,8 +94,8 @@ struct CopyCaps {
 };
 
 /// Everything that is decided about a program before it runs. Queue 0 is the main compute queue: a
-/// plan starts by forking from it and ends by joining it; only copies that are carried into the next
-/// execution stand behind the join (first_carried).
+/// plan starts by forking from it and ends by joining it. Only copies that are carried into the
+/// next execution stand behind the join (first_carried).
 struct Plan {
   std::vector<Decision> decisions;  ///< by tensor id
   std::vector<Place> places;
