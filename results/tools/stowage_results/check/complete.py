@@ -147,8 +147,9 @@ def check_series_numbers(result):
         if OF_BOARD.match(quantity) and np.all(np.isnan(values)):
             continue
         if MAY_BE_UNFINITE.fullmatch(name):
-            finite |= (result.verdict != "VALID") | (np.isin(where, result.skipped_steps())
-                                                     & (quantity != "val_loss"))
+            may = (result.verdict != "VALID") | (np.isin(where, result.skipped_steps())
+                                                 & (quantity != "val_loss"))
+            finite |= may.reshape(-1, *[1] * (values.ndim - 1))
         if not np.all(finite):
             what = "loss" if name.endswith("loss") else "value"
             problems.append(f"/series/{name}: holds a {what} that is not finite")
