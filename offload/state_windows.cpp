@@ -188,7 +188,9 @@ class Carrier {
         const bool before =
             static_cast<int>(s) < release.section ||
             (static_cast<int>(s) == release.section && static_cast<int>(r) < release.run);
-        if ((behind || before) && (live[s][r] += bytes) > limit_) return false;
+        if (!behind && !before) continue;
+        live[s][r] += bytes;
+        if (live[s][r] > limit_) return false;
       }
     return true;
   }
