@@ -18,6 +18,7 @@ std::vector<Declared> declared() {
       declare<TrainConfig>(),
       declare<layers::LearningRate>(),
       declare<layers::OptimizerConfig>(),
+      declare<layers::StateType>(),
       declare<kernels::SpikeRule>(),
       declare<EvalConfig>(),
       declare<forecast::CheckpointConfig>(),

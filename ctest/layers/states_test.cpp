@@ -25,7 +25,7 @@ forecast::TrainerOptions options_of(Dtype storage = Dtype::bf16, int microbatche
   options.model.vocabulary = 701;
   options.step.microbatches = microbatches;
   options.evaluation_microbatches = 0;
-  options.state.bf16_states = microbatches > 1;
+  options.state.type.dtype = microbatches > 1 ? Dtype::bf16 : Dtype::fp32;
   options.optimizer.window_elements = 2 * execution::kBucketGrain;
   return options;
 }

@@ -9,6 +9,20 @@
 
 namespace stowage::forecast {
 
+namespace {
+
+/// Where the line through two fits meets the memory; above the second.
+std::int64_t guess(const LargestFit& one, const LargestFit& other, std::int64_t most,
+                   std::int64_t memory) {
+  const auto bytes = [](const LargestFit& of) { return static_cast<double>(of.fit.device_bytes); };
+  const double each = (bytes(other) - bytes(one)) / static_cast<double>(other.size - one.size);
+  const auto left = static_cast<double>(most - other.size);
+  const double more = each > 0 ? (static_cast<double>(memory) - bytes(other)) / each : left;
+  return other.size + std::max<std::int64_t>(1, static_cast<std::int64_t>(std::min(more, left)));
+}
+
+}  // namespace
+
 std::optional<Fit> plan_fit(const std::function<TrainerOptions()>& make, std::int64_t memory) {
   try {
     const TrainerPlan made(make());
@@ -23,20 +37,6 @@ std::optional<Fit> plan_fit(const std::function<TrainerOptions()>& make, std::in
   }
   return std::nullopt;
 }
-
-namespace {
-
-/// Where the line through two fits meets the memory; above the second.
-std::int64_t guess(const LargestFit& one, const LargestFit& other, std::int64_t most,
-                   std::int64_t memory) {
-  const auto bytes = [](const LargestFit& of) { return static_cast<double>(of.fit.device_bytes); };
-  const double each = (bytes(other) - bytes(one)) / static_cast<double>(other.size - one.size);
-  const auto left = static_cast<double>(most - other.size);
-  const double more = each > 0 ? (static_cast<double>(memory) - bytes(other)) / each : left;
-  return other.size + std::max<std::int64_t>(1, static_cast<std::int64_t>(std::min(more, left)));
-}
-
-}  // namespace
 
 std::optional<LargestFit> largest_fit(std::int64_t first, std::int64_t most, std::int64_t memory,
                                       const std::function<std::optional<Fit>(std::int64_t)>& plan) {

@@ -23,7 +23,8 @@ constexpr double kNormBytes = 4;
 constexpr double kMasterBytes = 4, kGradientBytes = 4;
 
 double state_bytes(const layers::StateOptions& state) {
-  return (state.bf16_states ? 2 : 4) * static_cast<double>(state.optimizer->states.size());
+  return static_cast<double>(execution::size_bytes(state.type.dtype) *
+                             state.optimizer->states.size());
 }
 
 /// What the optimizer moves for an element: gradient, master and states read, all but the gradient
@@ -199,9 +200,7 @@ void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const 
       static_cast<double>(execution::size_bytes(inputs::read(deck_, &inputs::TrainConfig::dtype)));
   const auto bucket = static_cast<double>(inputs::read(deck_, &ParallelConfig::bucket_elements));
   const double master = weight < kGradientBytes ? kMasterBytes : 0;
-  const bool bf16_states =
-      read(deck_, &layers::OptimizerConfig::state_dtype) == execution::Dtype::bf16;
-  const layers::StateOptions state{.bf16_states = bf16_states};
+  const layers::StateOptions state{.type = inputs::read<layers::StateType>(deck_)};
   double sums_s = 0, gathers_s = 0, tail_s = 0;
   for (const auto& [group, count] : elements) {
     const parallel::Group which = parallel::gradient_group(group);

@@ -19,15 +19,6 @@ PartBytes& at(PartMemory& memory, int part) {
   return layer < memory.layers.size() ? memory.layers[layer] : memory.head;
 }
 
-/// The part that a parameter belongs to, by its name.
-int part_of(const std::string& parameter, const layers::Model& model) {
-  if (parameter == model.embedding().name) return -1;
-  int layer = model.config().layers();
-  if (parameter.starts_with("layers."))
-    layer = std::stoi(parameter.substr(std::string_view("layers.").size()));
-  return layer;
-}
-
 /// Bytes of an element's states, with a master among them, that a rank has on the device.
 double states_on_device(const layers::StateOptions& state, layers::Precision precision) {
   const auto on_host = [&](std::string_view name) {
@@ -35,7 +26,7 @@ double states_on_device(const layers::StateOptions& state, layers::Precision pre
                                                                                : 0.0;
   };
   const auto accum = static_cast<double>(size_bytes(precision.accumulation()));
-  const auto each = static_cast<double>(size_bytes(state.dtype(precision)));
+  const auto each = static_cast<double>(size_bytes(state.type.of(precision)));
   double sum = precision.has_master() ? accum * (1 - on_host(layers::kMaster)) : 0;
   for (const std::string_view name : state.optimizer->states) sum += each * (1 - on_host(name));
   return sum;
@@ -50,7 +41,7 @@ void add_state(PartMemory& memory, const layers::Model& model, const layers::Sta
   for (const layers::Parameter& p : model.parameters()) {
     const int ranks = zero ? holders.group(parallel::gradient_group(p.group)).size() : 1;
     const double bytes = static_cast<double>(p.elements()) * (weight + accum + updated / ranks);
-    const int part = part_of(p.name, model);
+    const int part = model.part_of(p.name);
     at(memory, part).state += bytes;
     if (part < 0 && model.config().tied_embeddings) memory.head.state += bytes;
   }

@@ -153,7 +153,7 @@ TrainerOptions trainer_options(const Deck& deck, const RunNeeds& needs, std::int
   options.optimizer = optimizer(deck);
   options.state.bucket_elements = grid.bucket_elements;
   options.state.host = states_on_host(deck, *options.state.optimizer);
-  options.state.bf16_states = options.optimizer.state_dtype == execution::Dtype::bf16;
+  options.state.type = read<layers::StateType>(deck);
   options.optimizer.window_elements = window_elements(grid.bucket_elements);
   options.sharing = sharing(grid, ranks);
   options.seed = static_cast<std::uint64_t>(read(deck, &inputs::RunConfig::seed));

@@ -66,6 +66,13 @@ std::vector<execution::TensorInfo> Model::states(const std::vector<Stage>& stage
   return all;
 }
 
+int Model::part_of(const std::string& parameter) const {
+  constexpr std::string_view kLayer = "layers.";
+  if (parameter == embedding_.name) return -1;
+  return parameter.starts_with(kLayer) ? std::stoi(parameter.substr(kLayer.size()))
+                                       : config_.layers();
+}
+
 bool Model::shares_embedding() const {
   return config_.tied_embeddings && has_embedding() != has_head();
 }

@@ -46,6 +46,9 @@ class Model {
   std::vector<execution::TensorInfo> whole_states() const { return states({whole()}); }
   /// The embedding's weight, which is the head's too where they are tied.
   const Parameter& embedding() const { return embedding_; }
+  /// The layer of the whole model that a parameter belongs to. -1 is the embedding,
+  /// config().layers() the head.
+  int part_of(const std::string& parameter) const;
   /// True if this rank has the tied weight for one end of the model and another rank for the other:
   /// their gradients are to be added. backward() leaves that, and calling `finished`, to the step.
   bool shares_embedding() const;

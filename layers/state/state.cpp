@@ -105,7 +105,7 @@ PersistentLayout lay_out_state(const std::vector<Parameter>& parameters,
     add("gradient", Lifetime::gradient, accum, gradient_name);
     if (precision.has_master()) add(kMaster, Lifetime::optimizer_state, accum, master_name);
     for (const std::string_view state : options.optimizer->states)
-      add(state, Lifetime::optimizer_state, options.dtype(precision),
+      add(state, Lifetime::optimizer_state, options.type.of(precision),
           [&](const std::string& name) { return state_name(state, name); });
   }
   for (const execution::TensorInfo& state : states) {

@@ -8,6 +8,7 @@
 #include "layers/recording/parameters.hpp"
 #include "layers/state/optimizer.hpp"
 #include "layers/state/sharing.hpp"
+#include "layers/state/state_type.hpp"
 
 namespace stowage::layers {
 
@@ -31,12 +32,7 @@ struct StateOptions {
   std::int64_t bucket_elements = std::int64_t{4} << 20;
   bool running_norm = false;  ///< kRunningNorm is kept, by which spikes are told
   const Optimizer* optimizer = &kAdamw;
-  bool bf16_states = false;  ///< of the optimizer, but not the master
-
-  /// Of the optimizer's states.
-  execution::Dtype dtype(Precision precision) const {
-    return bf16_states ? execution::Dtype::bf16 : precision.accumulation();
-  }
+  StateType type = {};
   StatesOnHost host = {};
   bool weights_only = false;  ///< parameters and the states of layers: what forward reads
 };

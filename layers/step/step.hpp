@@ -19,8 +19,6 @@ struct OptimizerConfig {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
-  /// Of the optimizer's states beside the master: bf16, or fp32 for the type of sums.
-  execution::Dtype state_dtype = execution::Dtype::fp32;
   double weight_decay = 0.1;  ///< of matrices; the host tells it to every step
   double clip = 1.0;          ///< largest global norm of the gradient; 0: none
   /// Of parameters by name (parameter_factors.hpp). Those with a factor 0 of the learning rate are

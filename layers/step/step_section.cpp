@@ -11,6 +11,7 @@ using execution::Dtype;
 using kernels::SpikeRule;
 using layers::LearningRate;
 using layers::OptimizerConfig;
+using layers::StateType;
 
 template <>
 std::vector<Row<LearningRate>> rows<LearningRate>() {
@@ -73,12 +74,6 @@ std::vector<Row<OptimizerConfig>> rows<OptimizerConfig>() {
                                       .range = above(0),
                                       .numerics = true,
                                       .help = "Added to the root of the second moment."}),
-      row(&OptimizerConfig::state_dtype,
-          {.key = "optim.state_dtype",
-           .numerics = true,
-           .help = "Type of both moments. bf16 takes half their memory; an update is computed in "
-                   "fp32 and the moments are rounded behind it. fp32: the type of sums."},
-          {{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}}),
       row(&OptimizerConfig::weight_decay,
           {.key = "optim.weight_decay",
            .range = at_least(0),
@@ -102,6 +97,18 @@ std::vector<Row<OptimizerConfig>> rows<OptimizerConfig>() {
                                    .range = at_least(0),
                                    .numerics = true,
                                    .help = "Largest global gradient norm. 0: no clipping."}),
+  };
+}
+
+template <>
+std::vector<Row<StateType>> rows<StateType>() {
+  return {
+      row(&StateType::dtype,
+          {.key = "optim.state_dtype",
+           .numerics = true,
+           .help = "Type of both moments. bf16 takes half their memory; an update is computed in "
+                   "fp32 and the moments are rounded behind it. fp32: the type of sums."},
+          {{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}}),
   };
 }
 
@@ -148,14 +155,16 @@ void check(const LearningRate& schedule, const inputs::Deck& deck) {
     check_at_most(deck, key(&LearningRate::wsd_decay_steps), decay);
 }
 
-void check(const OptimizerConfig& config, const inputs::Deck& deck) {
+void check(const StateType& type, const inputs::Deck& deck) {
   constexpr double kMostBeta = 1 - 0x1p-7;  // else a decay is less than half a unit of bf16
-  if (config.state_dtype == execution::Dtype::bf16)
-    for (const auto member : {&OptimizerConfig::beta1, &OptimizerConfig::beta2})
-      if (config.*member > kMostBeta)
-        execution::throw_usage("{} needs {} of at most {}: bf16 would lose its decay",
-                               cite(deck, &OptimizerConfig::state_dtype), cite(deck, member),
-                               kMostBeta);
+  if (type.dtype != execution::Dtype::bf16) return;
+  for (const auto member : {&OptimizerConfig::beta1, &OptimizerConfig::beta2})
+    if (inputs::read(deck, member) > kMostBeta)
+      execution::throw_usage("{} needs {} of at most {}: bf16 would lose its decay",
+                             cite(deck, &StateType::dtype), cite(deck, member), kMostBeta);
+}
+
+void check(const OptimizerConfig& config, const inputs::Deck& deck) {
   for (const auto member : {&OptimizerConfig::lr_factors, &OptimizerConfig::decay_factors})
     for (const std::string& line : config.*member)
       if (!read_parameter_factor(line))

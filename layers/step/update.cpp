@@ -16,18 +16,6 @@ namespace stowage::layers {
 using execution::Dtype;
 using execution::Range;
 
-namespace {
-
-/// Of the embedding, the layers and the head: 0 is the embedding, the last the head.
-std::size_t part_of(const std::string& parameter, std::size_t parts) {
-  constexpr std::string_view kLayer = "layers.";
-  if (parameter.starts_with("embedding.")) return 0;
-  return parameter.starts_with(kLayer) ? 1 + std::stoul(parameter.substr(kLayer.size()))
-                                       : parts - 1;
-}
-
-}  // namespace
-
 Update::Update(Recorder& recorder, const Model& model, const Optimizer& rule,
                const OptimizerConfig& optimizer, const execution::PersistentLayout& layout,
                const Sharing& sharing, std::vector<Tensor> values)
@@ -40,12 +28,10 @@ Update::Update(Recorder& recorder, const Model& model, const Optimizer& rule,
       has_master_(model.precision().has_master()),
       shares_squares_(sharing.zero || !sharing.ranks.whole_model()) {
   recorder_.set_prefix("optimizer");
-  const auto layers =
-      std::ranges::count_if(model.config().pattern, [](char c) { return c != '|'; });
-  part_blocks_.assign(static_cast<std::size_t>(layers) + 2, {0, 0});
+  part_blocks_.assign(static_cast<std::size_t>(model.config().layers()) + 2, {0, 0});
   for (Parameter& parameter : model.whole_parameters()) {
     if (factor_of(parameter.name, optimizer.lr_factors, 1) == 0) continue;  // frozen
-    Range& part = part_blocks_[part_of(parameter.name, part_blocks_.size())];
+    Range& part = part_blocks_[static_cast<std::size_t>(1 + model.part_of(parameter.name))];
     const std::int64_t blocks = kernels::norm_blocks(parameter.elements());
     const std::string kept = state_name(rule_.states.front(), parameter.name);
     const Range held = layout_.is_part(kept) ? layout_.held(kept) : Range{0, 0};
