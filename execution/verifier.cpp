@@ -50,7 +50,7 @@ class Proof {
     versions_.execute(program);
     const Segment* segment = nullptr;
     const int join = first_carried(plan()) - 1;
-    std::vector<Clocks::Node> latest;  // by queue, when the join is issued
+    std::vector<Clocks::Node> latest = latest_of_queues();  // when the join is issued
     for_each_issued(plan(), 2, [&](int step, int, int repetition) {
       repetition_ = repetition;
       if (segment == nullptr) segment = launch_at(step);
