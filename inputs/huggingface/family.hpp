@@ -109,6 +109,8 @@ std::span<const std::string_view> common_keys();
 namespace detail {
 /// Of Llama's kind of model, which others have too.
 std::vector<NameRow> llama_names();
+/// Of experts as all of Qwen name them, without a shared one.
+std::vector<NameRow> qwen_expert_names();
 
 extern const Family kNemotronH;
 extern const Family kLlama;

@@ -3,24 +3,28 @@
 #include "inputs/huggingface/family.hpp"
 
 namespace stowage::inputs::huggingface::detail {
+
+std::vector<NameRow> qwen_expert_names() {
+  return {
+      {"E", "norm.weight", {"post_attention_layernorm.weight"}},
+      {"E", "router.weight", {"mlp.gate.weight"}},
+      {"E", "router.bias", {}, Form::absent},
+      {"E",
+       "experts.fc1.weight",
+       {"mlp.experts.{e}.gate_proj.weight", "mlp.experts.{e}.up_proj.weight"}},
+      {"E", "experts.fc2.weight", {"mlp.experts.{e}.down_proj.weight"}},
+  };
+}
+
 namespace {
 
 using enum Meaning;
 
 std::vector<NameRow> names() {
   std::vector<NameRow> rows = llama_names();
-  for (const NameRow& row : std::vector<NameRow>{
-           {"*", "attn.q_norm.weight", {"self_attn.q_norm.weight"}},
-           {"*", "attn.k_norm.weight", {"self_attn.k_norm.weight"}},
-           {"E", "norm.weight", {"post_attention_layernorm.weight"}},
-           {"E", "router.weight", {"mlp.gate.weight"}},
-           {"E", "router.bias", {}, Form::absent},
-           {"E",
-            "experts.fc1.weight",
-            {"mlp.experts.{e}.gate_proj.weight", "mlp.experts.{e}.up_proj.weight"}},
-           {"E", "experts.fc2.weight", {"mlp.experts.{e}.down_proj.weight"}},
-       })
-    rows.push_back(row);
+  rows.push_back({"*", "attn.q_norm.weight", {"self_attn.q_norm.weight"}});
+  rows.push_back({"*", "attn.k_norm.weight", {"self_attn.k_norm.weight"}});
+  for (const NameRow& row : qwen_expert_names()) rows.push_back(row);
   return rows;
 }
 

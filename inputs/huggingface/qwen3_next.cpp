@@ -56,20 +56,14 @@ std::vector<NameRow> mlp_names() {
 }
 
 std::vector<NameRow> expert_names() {
-  return {
-      {"E", "norm.weight", {"post_attention_layernorm.weight"}},
-      {"E", "router.weight", {"mlp.gate.weight"}},
-      {"E", "router.bias", {}, Form::absent},
-      {"E",
-       "experts.fc1.weight",
-       {"mlp.experts.{e}.gate_proj.weight", "mlp.experts.{e}.up_proj.weight"}},
-      {"E", "experts.fc2.weight", {"mlp.experts.{e}.down_proj.weight"}},
-      {"E",
-       "shared.fc1.weight",
-       {"mlp.shared_expert.gate_proj.weight", "mlp.shared_expert.up_proj.weight"}},
-      {"E", "shared.fc2.weight", {"mlp.shared_expert.down_proj.weight"}},
-      {"E", "shared.gate.weight", {"mlp.shared_expert_gate.weight"}},
-  };
+  std::vector<NameRow> rows = qwen_expert_names();
+  append<NameRow>(rows,
+                  {{"E",
+                    "shared.fc1.weight",
+                    {"mlp.shared_expert.gate_proj.weight", "mlp.shared_expert.up_proj.weight"}},
+                   {"E", "shared.fc2.weight", {"mlp.shared_expert.down_proj.weight"}},
+                   {"E", "shared.gate.weight", {"mlp.shared_expert_gate.weight"}}});
+  return rows;
 }
 
 std::vector<NameRow> names(const NameRow& projection, const std::vector<NameRow>& feed_forward) {
