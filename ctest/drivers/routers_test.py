@@ -85,6 +85,12 @@ def norms_of_parts_add_up_to_the_norm(r):
         if not keys:
             assert_equal("off.h5", "on.h5")
     assert validate(r, "on.h5").returncode == 0
+    # Parts may be unfinite where the whole norm may.
+    r.run("run.gradient_norms=true", "optim.lr=1e30", "optim.clip_grad=0", "run.output=bad.h5",
+          expect=1)
+    with h5py.File("bad.h5") as file:
+        assert not numpy.isfinite(file["series/gradient_norms/layers"][:]).all()
+    assert "gradient_norms" not in validate(r, "bad.h5").stdout
 
 
 if __name__ == "__main__":
