@@ -31,7 +31,8 @@ Update::Update(Recorder& recorder, const Model& model, const Optimizer& rule,
   part_blocks_.assign(static_cast<std::size_t>(model.config().layers()) + 2, {0, 0});
   for (Parameter& parameter : model.whole_parameters()) {
     if (factor_of(parameter.name, optimizer.lr_factors, 1) == 0) continue;  // frozen
-    Range& part = part_blocks_[static_cast<std::size_t>(1 + model.part_of(parameter.name))];
+    Range& part =
+        part_blocks_[static_cast<std::size_t>(std::int64_t{1} + model.part_of(parameter.name))];
     const std::int64_t blocks = kernels::norm_blocks(parameter.elements());
     const std::string kept = state_name(rule_.states.front(), parameter.name);
     const Range held = layout_.is_part(kept) ? layout_.held(kept) : Range{0, 0};
