@@ -30,6 +30,34 @@ function(stowage_install_package)
     PATTERN __pycache__ EXCLUDE)
   install(FILES "${PROJECT_SOURCE_DIR}/cmake/modulefile.tcl" COMPONENT programs
     DESTINATION share/stowage/modulefiles/stowage RENAME "${PROJECT_VERSION}")
+  stowage_install_manual()
   install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/CITATION.cff"
     DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT programs OPTIONAL)
+endfunction()
+
+# Manual pages are made of the installed programs' own help; bash loads a completion by the name of
+# the program.
+function(stowage_install_manual)
+  get_property(targets GLOBAL PROPERTY STOWAGE_PROGRAMS)
+  set(programs "")
+  foreach(target IN LISTS targets)
+    get_target_property(program ${target} OUTPUT_NAME)
+    if(NOT program)
+      set(program ${target})
+    endif()
+    list(APPEND programs ${program})
+    install(FILES "${PROJECT_SOURCE_DIR}/cmake/completion.bash" COMPONENT programs
+      DESTINATION share/bash-completion/completions RENAME "${program}")
+  endforeach()
+  find_program(STOWAGE_HELP2MAN help2man)
+  mark_as_advanced(STOWAGE_HELP2MAN)
+  if(STOWAGE_HELP2MAN)
+    install(CODE "
+      set(STOWAGE_HELP2MAN \"${STOWAGE_HELP2MAN}\")
+      set(STOWAGE_PROGRAMS \"${programs}\")
+      set(STOWAGE_BIN_DIRECTORY \"${CMAKE_INSTALL_BINDIR}\")
+      set(STOWAGE_MAN_DIRECTORY \"${CMAKE_INSTALL_MANDIR}\")
+      set(STOWAGE_VERSION \"${PROJECT_VERSION}\")" COMPONENT programs)
+    install(SCRIPT "${PROJECT_SOURCE_DIR}/cmake/manual.cmake" COMPONENT programs)
+  endif()
 endfunction()

@@ -31,6 +31,30 @@ if(TCLSH)
 elseif(NOT modulefile)
   message(FATAL_ERROR "no modulefile is installed")
 endif()
+# Bash completes what the programs say of themselves, and decks of the prefix.
+file(WRITE "${SCRATCH}/complete.sh" [[
+  source "$1/share/bash-completion/completions/stowage_plan"
+  PATH=$1/bin:$PATH
+  says() {
+    _stowage stowage_plan "$1" "$2"
+    [[ " ${COMPREPLY[*]} " == *" $3 "* ]] || { echo "'$2' '$1': ${COMPREPLY[*]}" && exit 1; }
+  }
+  says model.hidd '' model.hidden_size=
+  says model.hidd --help-key model.hidden_size
+  says --help-k '' --help-keys
+  says quick '' quickstart
+  complete -p stowage_plan
+]])
+step(bash "${SCRATCH}/complete.sh" "${prefix}")
+find_program(HELP2MAN help2man)
+if(HELP2MAN)
+  foreach(page IN ITEMS man1/stowage_train.1 man5/stowage_deck.5)
+    file(READ "${prefix}/share/man/${page}" text)
+    if(NOT text MATCHES "help-keys|hidden_size")
+      message(FATAL_ERROR "${page} does not say what the program says")
+    endif()
+  endforeach()
+endif()
 step(${CMAKE_COMMAND} -E env --unset=STOWAGE_BIN --unset=STOWAGE_SOURCE bash -c
   "source '${prefix}/share/stowage/slurm/job.sh' && test -x \"$STOWAGE_BIN/stowage_train\"")
 step(${CMAKE_COMMAND} -S "${SOURCE}" -B "${consumer}" -G "${GENERATOR}"

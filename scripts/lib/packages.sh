@@ -12,7 +12,7 @@ PACKAGES_BUILD=(
 )
 # To run the main job: ranks, topology, the text to train on, plots.
 PACKAGES_RUN=(openmpi-bin hwloc-nox bible-kjv python3-h5py python3-matplotlib)
-PACKAGES_TEST=(libgtest-dev clang-format hdf5-tools shellcheck)
+PACKAGES_TEST=(libgtest-dev clang-format hdf5-tools shellcheck help2man)
 # For the tests of jobs and hosts: a batch system of one node, network namespaces.
 PACKAGES_CLUSTER=(slurm-wlm munge iproute2)
 # To check sources: the version that ctest/lint/tidy.py names, which Debian 12 has.

@@ -1,5 +1,8 @@
 """Spack's recipe for Stowage, of the clone that it lies in: docs/start/install.md."""
 
+from spack_repo.builtin.build_systems.cmake import CMakePackage
+from spack_repo.builtin.build_systems.cuda import CudaPackage
+
 from spack.package import *
 
 
