@@ -87,7 +87,7 @@ class Checkpoint {
 
   /// Loads all targets. First checks that file and targets are the same set of tensors, with equal
   /// shapes and dtypes (`allow_more`: the file may hold more): nothing is written before that. A
-  /// tensor that is damaged is found when all of it was read.
+  /// tensor that is damaged is found when all of it was read. Any thread may call it.
   void load(std::span<const TensorTarget> targets, bool allow_more = false) const;
 
   /// The first of these checks alone.

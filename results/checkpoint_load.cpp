@@ -32,6 +32,8 @@ struct Checkpoint::State {
   // Reads one tensor piece by piece into `piece`, and checks its digest at the end.
   template <class F>
   void read(const TensorSpec& spec, F&& piece) const;
+  // Bytes of a tensor as the file has them. HDF5 is not asked: it serves one thread alone.
+  void read_bytes(const std::string& tensor, std::size_t offset, std::span<std::byte> to) const;
   // Throws if a tensor's digest is not the one that was sealed.
   void require_digest(const TensorSpec& spec, const TensorDigest& digest) const;
 
@@ -115,7 +117,6 @@ const std::vector<TensorSpec>& Checkpoint::tensors() const { return state_->tens
 template <class F>
 void Checkpoint::State::read(const TensorSpec& spec, F&& piece) const {
   if (spec.bytes() == 0) return;
-  const h5::Dataset dataset = file.dataset("tensors/" + spec.name);
   const std::int64_t rows = spec.shape.empty() ? 1 : spec.shape[0];
   const std::size_t row_bytes = spec.bytes() / static_cast<std::size_t>(rows);
   const std::int64_t step = rows_of_piece(row_bytes);
@@ -124,16 +125,28 @@ void Checkpoint::State::read(const TensorSpec& spec, F&& piece) const {
   for (std::int64_t first = 0; first < rows; first += step) {
     const std::int64_t count = std::min(step, rows - first);
     buffer.resize(static_cast<std::size_t>(count) * row_bytes);
-    try {
-      dataset.read_rows(first, count, buffer.data());
-    } catch (const execution::Error& error) {
-      throw_usage("{}: tensor '{}' is damaged: {}", path.string(), spec.name, error.what());
-    }
+    read_bytes(spec.name, static_cast<std::size_t>(first) * row_bytes, buffer);
     digest.add(first * static_cast<std::int64_t>(row_bytes / execution::size_bytes(spec.dtype)),
                buffer);
     piece(static_cast<std::size_t>(first) * row_bytes, std::span<const std::byte>(buffer));
   }
   require_digest(spec, digest);
+}
+
+void Checkpoint::State::read_bytes(const std::string& tensor, std::size_t offset,
+                                   std::span<std::byte> to) const {
+  const auto sealed = std::ranges::find(seal.tensors, tensor, &SealedTensor::name);
+  if (sealed == seal.tensors.end() || offset + to.size() > static_cast<std::size_t>(sealed->bytes))
+    throw_usage("{}: tensor '{}' is damaged: its bytes {} to {} are not sealed", path.string(),
+                tensor, offset, offset + to.size());
+  std::int64_t at = sealed->offset + static_cast<std::int64_t>(offset);
+  while (!to.empty()) {
+    const ssize_t count = ::pread(bytes, to.data(), to.size(), at);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) throw_usage("{}: tensor '{}' cannot be read", path.string(), tensor);
+    at += count;
+    to = to.subspan(static_cast<std::size_t>(count));
+  }
 }
 
 void Checkpoint::State::require_digest(const TensorSpec& spec, const TensorDigest& digest) const {
@@ -172,19 +185,7 @@ void Checkpoint::load(std::span<const TensorTarget> targets, bool allow_more) co
 
 void Checkpoint::read(const std::string& tensor, std::size_t offset,
                       std::span<std::byte> to) const {
-  const auto sealed = std::ranges::find(state_->seal.tensors, tensor, &SealedTensor::name);
-  if (sealed == state_->seal.tensors.end() ||
-      offset + to.size() > static_cast<std::size_t>(sealed->bytes))
-    throw_usage("{}: tensor '{}' is damaged: its bytes {} to {} are not sealed", path().string(),
-                tensor, offset, offset + to.size());
-  std::int64_t at = sealed->offset + static_cast<std::int64_t>(offset);
-  while (!to.empty()) {
-    const ssize_t count = ::pread(state_->bytes, to.data(), to.size(), at);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) throw_usage("{}: tensor '{}' cannot be read", path().string(), tensor);
-    at += count;
-    to = to.subspan(static_cast<std::size_t>(count));
-  }
+  state_->read_bytes(tensor, offset, to);
 }
 
 void Checkpoint::verify() const {

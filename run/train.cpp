@@ -24,6 +24,7 @@
 #include "run/checkpoints/checkpointing.hpp"
 #include "run/command/output_files.hpp"
 #include "run/command/same_deck.hpp"
+#include "run/export/export_job.hpp"
 #include "run/judge/judge.hpp"
 #include "run/machine/host_memory.hpp"
 #include "run/machine/machine.hpp"
@@ -156,13 +157,15 @@ void check_evaluation(const Deck& deck, const TrainOptions& options, const input
 class Run {
  public:
   Run(const Communicator& world, const Deck& deck, const TrainOptions& options, Machine& machine,
-      inputs::Data& data, Trainer& trainer, Checkpointing& checkpoints, Recording& recording)
+      inputs::Data& data, Trainer& trainer, Checkpointing& checkpoints, ExportJobs& exports,
+      Recording& recording)
       : world_(world),
         deck_(deck),
         data_(data),
         trainer_(trainer),
         recording_(recording),
         checkpoints_(checkpoints),
+        exports_(exports),
         options_(options),
         machine_(machine),
         profile_(machine.backend(), world.size()),
@@ -216,6 +219,8 @@ class Run {
     count_work();
     if (checkpoint_at_ != step) save(step, Checkpointing::Pace::wait);
     checkpoints_.settle();
+    note_saved();
+    exports_.settle();
     note_saved();
     if (stopped_ && !checkpoints_.enabled())
       recording_.note("# stopped by a signal; checkpoint.directory is not set: nothing was saved");
@@ -396,7 +401,11 @@ class Run {
   }
 
   void note_saved() {
-    for (const CheckpointJob::Written& file : checkpoints_.written()) recording_.checkpoint(file);
+    for (const CheckpointJob::Written& file : checkpoints_.written()) {
+      recording_.checkpoint(file);
+      exports_.saved(file.step, checkpoints_.file_of(file.step));
+    }
+    for (const std::string& folder : exports_.made()) recording_.note(folder);
   }
 
   const Communicator& world_;
@@ -405,6 +414,7 @@ class Run {
   Trainer& trainer_;
   Recording& recording_;
   Checkpointing& checkpoints_;
+  ExportJobs& exports_;
   const TrainOptions& options_;
   const Machine& machine_;
   Profile profile_;
@@ -445,11 +455,20 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   using Use = Checkpointing::Use;
   Checkpointing checkpoints(deck, world, data_digest,
                             options.evaluate_only ? Use::evaluate : Use::train);
+  ExportJobs exports(deck, checkpoints.first_step());
   check_evaluation(deck, options, data, checkpoints, microbatches);
   if (!options.evaluate_only && inputs::read(deck, &inputs::RunConfig::steps) == 0)
     execution::throw_usage("{}: nothing to train; see --dry-run",
                            inputs::cite(deck, &inputs::RunConfig::steps));
   check_options(deck, options, checkpoints.first_step());
+  if (!options.evaluate_only &&
+      checkpoints.first_step() == inputs::read(deck, &inputs::RunConfig::steps)) {
+    // No failure: a chain of jobs, or a job that is submitted once more, ends well.
+    if (world.rank() == 0)
+      fmt::print("# {}: checkpoint {} has done them all; nothing is left to do\n",
+                 inputs::cite(deck, &inputs::RunConfig::steps), checkpoints.found());
+    return Exit::valid;
+  }
   if (world.rank() == 0) check_outputs(deck, command, options, data, checkpoints.first_step());
   Machine machine(deck, world);
   Recording recording(world, deck, command, argc, argv, machine, data, checkpoints.first_step(),
@@ -481,7 +500,7 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
                   [&](execution::Queue& queue) { machine.prepare(queue); });
   if (!options.evaluate_only) checkpoints.prepare(trainer, saving.copy, recording.uuid());
   const Ranges ranges(machine, trainer);
-  Run run(world, deck, options, machine, data, trainer, checkpoints, recording);
+  Run run(world, deck, options, machine, data, trainer, checkpoints, exports, recording);
   const bool complete = run.go(gradients);
   results::Verdict verdict = options.evaluate_only ? judge_evaluation(deck, run.history())
                                                    : judge(deck, run.history(), complete);

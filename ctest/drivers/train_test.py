@@ -427,7 +427,10 @@ def resume_refuses_what_does_not_fit(r):
     for change in ("run.seed=9", "train.seq_length=20", "optim.adam_beta2=0.5",
                    'optim.lr_factors=["embedding.weight 0"]'):
         r.refuse(*again, change, says=[change.split("=")[0], "checkpoint.allow_changes"])
-    r.refuse(*again, "run.steps=3", says=["run.steps = 3", "3 steps already"])
+    r.refuse(*again, "run.steps=2", says=["run.steps = 2", "3 steps already"])
+    done = r.run(*again, "run.steps=3", "run.output=done.h5").stdout
+    assert "run.steps = 3" in done and "nothing is left to do" in done, done
+    assert not pathlib.Path("done.h5").exists()
     said = r.run(*again, "optim.adam_beta2=0.5", "checkpoint.allow_changes=true",
                  "run.output=b.h5").stdout
     changed = "# changed: optim.adam_beta2 = 0.5 (command line), the checkpoint has 0.95"

@@ -35,8 +35,8 @@ ROOMS = {
     "parallel": ["groups", "job", "watch", "transport", "proof"],
     "layers": ["recording", "context", "mixers", "model", "state", "schedule", "step"],
     "forecast": ["rates", "pipeline", "plan", "measured", "layouts"],
-    "run": ["measure", "machine", "command", "step", "state", "judge", "checkpoints", "record",
-            "generate"],
+    "run": ["measure", "machine", "command", "step", "state", "judge", "checkpoints", "export",
+            "record", "generate"],
 }
 # One type of error for all: the reader of decks throws it too.
 ALLOWED = {("inputs/deck", "execution/error.hpp")}

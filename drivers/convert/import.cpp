@@ -10,7 +10,6 @@
 #include <optional>
 
 #include "drivers/convert/byte_progress.hpp"
-#include "drivers/convert/side_files.hpp"
 #include "execution/error.hpp"
 #include "execution/printable.hpp"
 #include "forecast/plan/options.hpp"
@@ -19,6 +18,7 @@
 #include "results/format.hpp"
 #include "results/output_path.hpp"
 #include "results/part_file.hpp"
+#include "run/export/side_files.hpp"
 #include "run/state/folder_weights.hpp"
 #include "run/state/weights.hpp"
 
@@ -118,9 +118,9 @@ class SideFiles {
     for (const SideFile& file : files) {
       parts_.push_back(std::make_unique<results::PartFile>(file.path.path, file.kind));
       if (file.copied)
-        copy_bytes(*file.copied, parts_.back()->part());
+        run::copy_bytes(*file.copied, parts_.back()->part());
       else
-        write_text(parts_.back()->part(), file.text);
+        run::write_text(parts_.back()->part(), file.text);
     }
   }
 
@@ -199,11 +199,11 @@ std::string import_folder(const ImportOptions& given) {
   std::string notes = notes_of(model, dtype);
   const run::FolderWeights weights(std::move(model), deck);
   notes += note_of_dtypes(weights.sources(), deck);
-  const std::vector<std::string> copied = side_files(options.folder);
+  const std::vector<std::string> copied = run::side_files(options.folder);
   results::CheckpointDirectory directory(options.output);
   if (!directory.steps().empty())
     throw_usage("--out {}: holds checkpoints already", options.output);
-  const fs::path side = fs::path(options.output) / kSideFolder;
+  const fs::path side = fs::path(options.output) / run::kSideFolder;
   Claim claim(directory, side);
   std::vector<SideFile> made = {{{"--deck", options.deck}, results::FileKind::deck, text, {}}};
   std::vector<results::NamedPath> read;

@@ -46,10 +46,10 @@ void run_import(int argc, const char* const* argv) {
 }
 
 void run_export(int argc, const char* const* argv) {
-  ExportOptions options;
-  std::string shard = "5 GiB";
+  run::ExportOptions options;
+  std::string checkpoint, shard = "5 GiB";
   CLI::App app("The weights of a checkpoint to a Hugging Face folder", "stowage_convert export");
-  app.add_option("checkpoint", options.checkpoint, "A checkpoint, or a folder of them: its latest")
+  app.add_option("checkpoint", checkpoint, "A checkpoint, or a folder of them: its latest")
       ->type_name("PATH")
       ->required();
   app.add_option("--out,--output", options.output, "The folder to write; it must not be there")
@@ -69,7 +69,7 @@ void run_export(int argc, const char* const* argv) {
   if (!bytes || *bytes < 1)
     throw_usage("--shard-size {}: allowed: bytes above 0, such as 512 MiB", shard);
   options.shard_bytes = *bytes;
-  fmt::print("{}", export_checkpoint(options));
+  fmt::print("{}", export_checkpoint(checkpoint, options));
 }
 
 }  // namespace

@@ -69,6 +69,12 @@ std::vector<Row<CheckpointConfig>> rows<CheckpointConfig>() {
            .unit = "steps",
            .range = between(0, kMostSteps),
            .help = "Checkpoints of steps that are multiples of this are kept as well. 0: none."}),
+      row(&CheckpointConfig::export_interval,
+          {.key = "checkpoint.export_interval",
+           .unit = "steps",
+           .range = between(0, kMostSteps),
+           .help = "The first checkpoint of each so many steps also becomes a published folder "
+                   "(Hugging Face), <checkpoint.directory>/published/step_N. 0: none."}),
   };
 }
 
@@ -172,6 +178,8 @@ void check(const CheckpointConfig& checkpoint, const Deck& deck) {
   const std::string_view directory = key(&CheckpointConfig::directory);
   if (checkpoint.interval > 0)
     throw_usage("{} needs a {}", cite(deck, &CheckpointConfig::interval), directory);
+  if (checkpoint.export_interval > 0)
+    throw_usage("{} needs a {}", cite(deck, &CheckpointConfig::export_interval), directory);
   if (checkpoint.interval_minutes > 0)
     throw_usage("{} needs a {}", cite(deck, &CheckpointConfig::interval_minutes), directory);
 }

@@ -21,6 +21,7 @@ struct CheckpointConfig {
   std::string resume = "auto";
   bool allow_changes = false;
   std::int64_t keep_last = 2, keep_every = 0;
+  std::int64_t export_interval = 0;
 };
 
 /// [execution]

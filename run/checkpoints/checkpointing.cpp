@@ -170,8 +170,8 @@ Checkpointing::Checkpointing(const inputs::Deck& deck, const parallel::Communica
            .run = run_of(checkpoint.state())};
   look_for_changes(deck, checkpoint);
   const std::int64_t last = inputs::read(deck, &inputs::RunConfig::steps);
-  if (use == Use::train && first_step_ >= last)
-    execution::throw_usage("{}: checkpoint {} has done {} steps already; nothing is left to do",
+  if (use == Use::train && first_step_ > last)
+    execution::throw_usage("{}: checkpoint {} has done {} steps already",
                            inputs::cite(deck, &inputs::RunConfig::steps), found_, first_step_);
 }
 

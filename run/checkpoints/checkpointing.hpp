@@ -84,6 +84,8 @@ class Checkpointing {
   void look();
   /// Collective. Waits for a file that is being written.
   void settle();
+  /// The checkpoint of a step.
+  std::filesystem::path file_of(std::int64_t step) const { return directory_.file_of(step); }
   /// Files that were finished since the last call; on rank 0.
   std::vector<CheckpointJob::Written> written();
 

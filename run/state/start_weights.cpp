@@ -58,6 +58,10 @@ bool StartWeights::are_at(const std::string& found) {
   return found.starts_with(kFolder) || holds_only_weights(results::Checkpoint(found).state());
 }
 
+std::string StartWeights::folder_of(const std::string& resume) {
+  return resume.starts_with(kFolder) ? resume.substr(kFolder.size()) : std::string();
+}
+
 StartWeights::StartWeights(const inputs::Deck& deck, const std::string& found) : origin_(found) {
   const bool strict = !inputs::read(deck, &forecast::CheckpointConfig::allow_changes);
   const auto require_same = [&] {

@@ -17,6 +17,8 @@ class StartWeights {
  public:
   /// True if `found` names weights and no training state.
   static bool are_at(const std::string& found);
+  /// The folder of "hf:FOLDER"; empty for all else.
+  static std::string folder_of(const std::string& resume);
 
   /// @throws Error (exit 2) if they are of another model than the deck's; with
   /// checkpoint.allow_changes, only if their shapes differ

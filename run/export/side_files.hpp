@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace stowage::drivers {
+namespace stowage::run {
 
 /// The folder beside checkpoints that keeps what a published model has beside its weights.
 inline constexpr const char* kSideFolder = "huggingface";
@@ -21,4 +21,4 @@ void copy_bytes(const std::filesystem::path& from, const std::filesystem::path& 
 /// @throws Error (exit 4) if it cannot be written whole
 void write_text(const std::filesystem::path& path, const std::string& text);
 
-}  // namespace stowage::drivers
+}  // namespace stowage::run

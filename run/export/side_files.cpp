@@ -1,4 +1,4 @@
-#include "drivers/convert/side_files.hpp"
+#include "run/export/side_files.hpp"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@
 #include "inputs/huggingface/folder_file.hpp"
 #include "inputs/huggingface/safetensors_file.hpp"
 
-namespace stowage::drivers {
+namespace stowage::run {
 
 namespace fs = std::filesystem;
 namespace hf = inputs::huggingface;
@@ -77,4 +77,4 @@ void write_text(const fs::path& path, const std::string& text) {
         fmt::format("{} could not be written whole: {}", path.string(), std::strerror(errno)));
 }
 
-}  // namespace stowage::drivers
+}  // namespace stowage::run

@@ -10,7 +10,7 @@
 
 #include "inputs/huggingface/safetensors_file.hpp"
 
-namespace stowage::drivers {
+namespace stowage::run {
 
 /// The path of a folder that can be made: "folder" of "folder/".
 /// @throws Error (exit 2) if it is empty, or something is there, even a link that leads nowhere
@@ -20,14 +20,17 @@ std::filesystem::path new_folder(const std::filesystem::path& given);
 class FolderWriter {
  public:
   /// @param entries name, dtype and shape, in the order in which they are divided into shards
-  /// @throws Error (exit 2) if `path` or its part is there, or cannot be made
+  /// @param replaces an older folder of that name goes when this one is complete, and a part that
+  /// was cut off before it begins
+  /// @throws Error (exit 2) if `path` or its part is there otherwise, or cannot be made
   FolderWriter(const std::filesystem::path& path, std::vector<inputs::huggingface::Entry> entries,
-               std::int64_t shard_bytes);
+               std::int64_t shard_bytes, bool replaces = false);
   FolderWriter(const FolderWriter&) = delete;
   FolderWriter& operator=(const FolderWriter&) = delete;
   /// Removes what is not complete.
   ~FolderWriter();
 
+  const std::filesystem::path& path() const { return path_; }
   /// Where further files of the folder go.
   const std::filesystem::path& part() const { return part_; }
   std::size_t shards() const { return names_.size(); }
@@ -45,6 +48,7 @@ class FolderWriter {
   void divide(std::vector<inputs::huggingface::Entry> entries, std::int64_t shard_bytes);
   void write_index() const;
 
+  bool replaces_;
   std::filesystem::path path_;
   std::filesystem::path part_;
   std::vector<std::unique_ptr<inputs::huggingface::SafetensorsWriter>> shards_;
@@ -54,4 +58,4 @@ class FolderWriter {
   bool owned_ = false;
 };
 
-}  // namespace stowage::drivers
+}  // namespace stowage::run

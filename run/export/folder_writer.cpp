@@ -1,4 +1,4 @@
-#include "drivers/convert/folder_writer.hpp"
+#include "run/export/folder_writer.hpp"
 
 #include <fmt/core.h>
 
@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "drivers/convert/side_files.hpp"
 #include "execution/error.hpp"
 #include "inputs/huggingface/model_folder.hpp"
+#include "run/export/side_files.hpp"
 
-namespace stowage::drivers {
+namespace stowage::run {
 
 namespace fs = std::filesystem;
 namespace hf = inputs::huggingface;
@@ -33,6 +33,15 @@ bool is_there(const fs::path& path) {
   return fs::exists(fs::symlink_status(path, ignored));
 }
 
+void rename_folder(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  if (error)
+    throw execution::Error(
+        execution::Exit::runtime,
+        fmt::format("rename of {} to {} failed: {}", from.string(), to.string(), error.message()));
+}
+
 }  // namespace
 
 fs::path new_folder(const fs::path& given) {
@@ -47,9 +56,10 @@ fs::path new_folder(const fs::path& given) {
 }
 
 FolderWriter::FolderWriter(const fs::path& path, std::vector<hf::Entry> entries,
-                           std::int64_t shard_bytes)
-    : path_(new_folder(path)), part_(part_of(path_)) {
+                           std::int64_t shard_bytes, bool replaces)
+    : replaces_(replaces), path_(replaces ? path : new_folder(path)), part_(part_of(path_)) {
   std::error_code error;
+  if (replaces) fs::remove_all(part_, error);
   if (!fs::create_directories(part_, error))
     throw_usage("--out {}: cannot be made: {}", path_.string(), error.message());
   owned_ = true;
@@ -113,13 +123,13 @@ void FolderWriter::commit() {
   for (const auto& shard : shards_) shard->finish();
   shards_.clear();
   if (names_.size() > 1) write_index();
-  std::error_code error;
-  fs::rename(part_, path_, error);
-  if (error)
-    throw execution::Error(execution::Exit::runtime,
-                           fmt::format("rename of {} to {} failed: {}", part_.string(),
-                                       path_.string(), error.message()));
+  const fs::path older = path_.string() + ".older";
+  const bool there = replaces_ && is_there(path_);
+  if (there) rename_folder(path_, older);
+  rename_folder(part_, path_);
   owned_ = false;
+  std::error_code ignored;
+  if (there) fs::remove_all(older, ignored);
 }
 
-}  // namespace stowage::drivers
+}  // namespace stowage::run
