@@ -160,5 +160,34 @@ TEST_F(fp8, first_and_last_layers_stay_as_they_are) {
   EXPECT_NE(gradients(pattern, of_8_bits(Dtype::e5m2, 1, layers - 2)), exact);
 }
 
+// A precision is a row: this one saves values and rounds them once more in backward, which gives
+// the same payloads (docs/develop/add_a_precision.md).
+constexpr layers::ProductPrecision kAgain{.name = "fp8_again",
+                                          .help = "of 8 bits, rounded again by backward",
+                                          .factors = Dtype::e4m3,
+                                          .saves_factors = false,
+                                          .capability = 89};
+
+TEST_F(fp8, another_precision_is_a_row) {
+  const std::string pattern = every_kind() + "M";
+  Products again = of_8_bits(Dtype::e5m2);
+  again.precision = &kAgain;
+  EXPECT_EQ(gradients(pattern, again), gradients(pattern, of_8_bits(Dtype::e5m2)));
+
+  const auto saved_payloads = [](const layers::ProductPrecision& precision) {
+    forecast::TrainerOptions options = tiny_options("M-M-", Dtype::bf16);
+    set_sizes(options);
+    options.model.products.precision = &precision;
+    const forecast::TrainerPlan plan(options);
+    return std::ranges::count_if(plan.training()[0]->recorded.program.tensors(),
+                                 [](const execution::TensorInfo& info) {
+                                   return info.lifetime == execution::Lifetime::saved &&
+                                          info.buffers[0].dtype == Dtype::e4m3;
+                                 });
+  };
+  EXPECT_EQ(saved_payloads(kAgain), 0);
+  EXPECT_EQ(saved_payloads(layers::kProductsOf8Bits), 8);  // two of each layer
+}
+
 }  // namespace
 }  // namespace stowage::ctest

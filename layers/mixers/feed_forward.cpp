@@ -124,7 +124,7 @@ void FeedForward::weight_gradient(Recorder& recorder, const std::string& name, T
 Tensor FeedForward::activate(Recorder& recorder, const std::string& name,
                              const Hidden& hidden) const {
   if (fc2_activates()) {
-    save_activated(recorder, hidden.fc1_out, module_);
+    if (fc2_.formats.precision->saves_factors) save_activated(recorder, hidden.fc1_out, module_);
     return hidden.fc1_out;
   }
   const std::int64_t n = recorder.tokens();
