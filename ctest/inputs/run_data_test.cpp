@@ -1,0 +1,57 @@
+// The data of a deck: what of it is refused before anything is trained.
+#include <gtest/gtest.h>
+
+#include "ctest/inputs/loader_support.hpp"
+#include "inputs/data/run_data.hpp"
+
+namespace stowage::inputs {
+namespace {
+
+using testing::TemporaryFolder;
+using testing::usage_error;
+
+/// Validation data of two batches of one sequence, in an order that the seed says.
+struct TwoBatches {
+  TemporaryFolder folder;
+  std::string path = folder.write("v.txt", std::string(8, 'a'));
+
+  void open(const std::string& mask, int evaluated) const {
+    folder.write("v.txt.mask", mask);
+    const std::string keys[] = {"model.pattern=M-",
+                                "data.source=auto",
+                                "data.path=" + folder.write("t.txt", std::string(64, 'b')),
+                                "data.validation_path=" + path,
+                                "data.packing=none",
+                                "train.seq_length=4",
+                                "train.global_batch_size=1",
+                                "eval.steps=" + std::to_string(evaluated)};
+    (void)open_data(Deck::parse("", "test", keys), 0, 1);
+  }
+};
+
+std::string bits(std::string_view digits) {
+  std::string bytes;
+  for (const char digit : digits) bytes += static_cast<char>(digit - '0');
+  return bytes;
+}
+
+// A target in the batch behind those that are evaluated is no target of theirs.
+TEST(run_data, evaluated_batches_must_have_a_target) {
+  const TwoBatches data;
+  int refused = 0;
+  for (const char* mask : {"01110000", "00000111"}) {
+    data.open(bits(mask), 0);
+    data.open(bits(mask), 2);
+    try {
+      data.open(bits(mask), 1);
+    } catch (const execution::Error&) {
+      ++refused;
+      EXPECT_NE(usage_error([&] { data.open(bits(mask), 1); }).find("no token of 1 batches"),
+                std::string::npos);
+    }
+  }
+  EXPECT_EQ(refused, 1);  // the one whose targets are not in the first batch
+}
+
+}  // namespace
+}  // namespace stowage::inputs
