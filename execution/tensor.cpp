@@ -12,6 +12,8 @@ std::string_view name(Lifetime lifetime) {
       return "gradient";
     case Lifetime::optimizer_state:
       return "optimizer_state";
+    case Lifetime::sequence_state:
+      return "sequence_state";
     case Lifetime::saved:
       return "saved";
     case Lifetime::scratch:

@@ -13,14 +13,16 @@ namespace stowage::execution {
 
 /// What a tensor is for, which decides where it lives and for how long.
 ///
-/// parameter, gradient and optimizer_state are persistent: one place per name for the whole run,
-/// the same in every program. saved tensors are kept from forward to backward (the planner may
+/// parameter, gradient, optimizer_state and sequence_state (what is kept of a sequence from one of
+/// its tokens to the next) are persistent: one place per name for the whole run, the same in every
+/// program. saved tensors are kept from forward to backward (the planner may
 /// offload or recompute them). scratch lives from its first write to its last use. input is copied
 /// in before a step, output is copied out after it.
 enum class Lifetime : std::uint8_t {
   parameter,
   gradient,
   optimizer_state,
+  sequence_state,
   saved,
   scratch,
   input,
@@ -30,7 +32,7 @@ enum class Lifetime : std::uint8_t {
 /// True for tensors whose bytes outlive a step.
 constexpr bool is_persistent(Lifetime lifetime) {
   return lifetime == Lifetime::parameter || lifetime == Lifetime::gradient ||
-         lifetime == Lifetime::optimizer_state;
+         lifetime == Lifetime::optimizer_state || lifetime == Lifetime::sequence_state;
 }
 
 /// "parameter", "gradient", …

@@ -290,10 +290,17 @@ TEST(context_gpu, positions_and_columns_of_a_part) {
   };
   const std::vector<Array> results = on_gpu(
       [&](Queue& q, auto& at) {
-        enqueue(q, rope(packed.tokens, 0),
-                {.in = all, .cu_seqlens = starts, .seq_idx = documents, .out = turned}, at);
+        enqueue(
+            q, rope(packed.tokens, 0),
+            {.in = all, .cu_seqlens = starts, .seq_idx = documents, .positions = {}, .out = turned},
+            at);
         enqueue(q, rope(rows, first),
-                {.in = part, .cu_seqlens = starts, .seq_idx = own_documents, .out = own}, at);
+                {.in = part,
+                 .cu_seqlens = starts,
+                 .seq_idx = own_documents,
+                 .positions = {},
+                 .out = own},
+                at);
         enqueue(q, PackColumns{rows, count, Dtype::bf16},
                 {.columns = {part, width - count, count}, .packed = packed_columns}, at);
       },

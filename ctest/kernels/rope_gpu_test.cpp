@@ -64,6 +64,26 @@ TEST(rope_gpu, far_positions) {
   check({{120000}, 0, 1, 1, 8}, Dtype::fp32, {1e4}, random);
 }
 
+TEST(rope_gpu, given_positions_match_fp64) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const Dtype storage : kDeviceTypes) {
+    const Rope op{.tokens = 5,
+                  .heads = 4,
+                  .kv_heads = 2,
+                  .head_dim = 64,
+                  .rotary_dim = 32,
+                  .starts = 0,
+                  .storage = storage,
+                  .frequencies = {1e4},
+                  .positions = true};
+    const Arrays<Rope> o = make_arrays(op, random);
+    set(o.positions, {0, 7, 100000, 1, 255});
+    check_on_gpu(
+        op, o, [&](std::string_view) { return tolerance(storage, 4); }, 3);
+  }
+}
+
 TEST(rope_gpu, in_place_leaves_the_same_bits) {
   STOWAGE_NEED_GPU();
   Random random;

@@ -38,6 +38,7 @@ Values rotate(Pass pass, Dtype storage, const Packed& packed, const Values& in,
       {.in = {storage, {packed.tokens, kWidth}, in},
        .cu_seqlens = packed.cu_seqlens(),
        .seq_idx = packed.seq_idx(),
+       .positions = {},
        .out = to});
   return to.values();
 }
@@ -187,9 +188,31 @@ TEST(rope, part_of_the_tokens) {
                .cu_seqlens = cu_seqlens,
                .seq_idx = int32_array(
                    {packed.document.begin() + first, packed.document.begin() + first + rows}),
+               .positions = {},
                .out = to});
       EXPECT_EQ(to.values(), cut(whole)) << "from " << first;
     }
+  }
+}
+
+// Rows of any positions turn as tokens at these positions of a document do.
+TEST(rope, positions_may_be_given) {
+  Random random;
+  const Packed packed = documents();
+  for (const Dtype storage : kFloatingTypes) {
+    const Values in = rounded(random.normal(packed.tokens * kWidth), storage);
+    std::vector<std::int32_t> positions;
+    for (std::int64_t t = 0; t < packed.tokens; ++t)
+      positions.push_back(static_cast<std::int32_t>(packed.position(t)));
+    Rope op = rope_of(packed.tokens, packed, storage, Pass::forward);
+    op.positions = true;
+    const Array to(storage, {packed.tokens, kWidth});
+    run(op, {.in = {storage, {packed.tokens, kWidth}, in},
+             .cu_seqlens = {},
+             .seq_idx = {},
+             .positions = int32_array(positions),
+             .out = to});
+    EXPECT_EQ(to.values(), rotate(Pass::forward, storage, packed, in));
   }
 }
 
@@ -199,7 +222,11 @@ TEST(rope, works_in_place) {
   const Values in = random.normal(packed.tokens * kWidth);
   const Array x(Dtype::fp32, {packed.tokens, kWidth}, in);
   run(rope_of(packed.tokens, packed, Dtype::fp32, Pass::forward),
-      {.in = x, .cu_seqlens = packed.cu_seqlens(), .seq_idx = packed.seq_idx(), .out = x});
+      {.in = x,
+       .cu_seqlens = packed.cu_seqlens(),
+       .seq_idx = packed.seq_idx(),
+       .positions = {},
+       .out = x});
   EXPECT_EQ(x.values(), rotate(Pass::forward, Dtype::fp32, packed, in));
 }
 

@@ -45,6 +45,29 @@ TEST(kinds, layers_save_what_their_modules_name_in_their_scopes) {
   }
 }
 
+// All of Stowage's own go on by one token of a sequence; one that cannot is refused by its letter.
+TEST(kinds, text_comes_of_those_with_a_form_for_one_more_token) {
+  for (const layers::Kind* kind : layers::all_kinds()) {
+    forecast::TrainerOptions options =
+        tiny_options(std::string(1, kind->letter), execution::Dtype::fp32);
+    options.state.weights_only = true;
+    options.evaluation_microbatches = 0;
+    options.decode = {2, 8};
+    try {
+      const forecast::TrainerPlan plan(options);
+      EXPECT_TRUE(plan.decode() != nullptr) << kind->name;
+      EXPECT_NE(kind->letter, 'A');
+      plan.require_proven();
+    } catch (const execution::Error& error) {
+      EXPECT_EQ(kind->letter, 'A') << error.what();
+      EXPECT_EQ(error.exit(), execution::Exit::usage);
+      EXPECT_STREQ(error.what(),
+                   "model.pattern: layer 0 is 'A' (moving average), which has no form for one more "
+                   "token of a sequence");
+    }
+  }
+}
+
 TEST(kinds, a_name_of_several_names_others) {
   for (const inputs::Module& module : inputs::saved_modules())
     for (const std::string_view part : module.parts) {

@@ -40,6 +40,7 @@ class RopeCase final : public OperatorCase<kernels::Rope> {
       few.reference<double>({.in = in.data(),
                              .cu_seqlens = starts_.data(),
                              .seq_idx = documents_.data(),
+                             .positions = {},
                              .out = out.data()});
     });
     return {{"out", relative_error(o_.out->rows(0, kCheckedRows), out),

@@ -3,9 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -30,8 +28,6 @@ namespace {
 using execution::throw_usage;
 using inputs::Deck;
 
-constexpr std::int64_t kLeastWindow = 64;  ///< in multiples of 16, which tiles of products take
-
 void check(const GenerateOptions& options) {
   if (options.tokens < 1) throw_usage("--tokens {}: allowed: 1 or more", options.tokens);
   if (!(options.temperature >= 0) || std::isinf(options.temperature))
@@ -44,8 +40,7 @@ void check(const GenerateOptions& options) {
   if (options.seed < 0) throw_usage("--seed {}: allowed: 0 or more", options.seed);
 }
 
-/// The smallest power of two in which the longest prompt and its continuation fit, or the deck's
-/// sequence.
+/// Tokens of the longest prompt and its continuation.
 std::int64_t choose_window(const Deck& deck, const std::vector<Prompt>& prompts,
                            std::int64_t tokens) {
   const auto most = inputs::read(deck, &inputs::TrainConfig::seq_length);
@@ -57,12 +52,7 @@ std::int64_t choose_window(const Deck& deck, const std::vector<Prompt>& prompts,
         "{}: {} tokens and --tokens {} behind them do not fit into {}; allowed: {} "
         "together; a longer sequence may be given on the command line",
         longest->from, length, tokens, cite(deck, &inputs::TrainConfig::seq_length), most);
-  const auto needed = static_cast<std::uint64_t>(std::max(length + tokens, kLeastWindow));
-  const std::int64_t window = std::min<std::int64_t>(std::bit_ceil(needed), most);
-  if (std::ssize(prompts) > std::numeric_limits<std::int32_t>::max() / window)
-    throw_usage("{} prompts in windows of {} tokens; allowed: 2^31 - 1 tokens in all",
-                prompts.size(), window);
-  return window;
+  return length + tokens;
 }
 
 /// With what --initial-weights says in the deck's words.
@@ -95,9 +85,9 @@ std::string json_line(const Prompt& prompt, const run::Continuation& made, TextF
 }
 
 std::unique_ptr<run::Trainer> make_trainer(const Deck& deck, run::Machine& machine,
-                                           std::int64_t prompts, std::int64_t window) {
+                                           const layers::DecodeShape& shape) {
   auto plan = std::make_unique<forecast::TrainerPlan>(
-      run::generation_options(deck, prompts, window, machine.rank_order()));
+      run::generation_options(deck, shape, machine.rank_order()));
   plan->require_proven();
   machine.require_memory(*plan);
   const std::size_t device_bytes = plan->layout().bytes() + plan->transient_bytes();
@@ -137,14 +127,15 @@ void generate(const parallel::Communicator& world, const inputs::CommandLine& co
     json = results::LineFile(command.json, results::FileKind::json_lines, false);
   }
   run::Machine machine(deck, world);
-  const auto trainer = make_trainer(deck, machine, std::ssize(prompts), window);
+  const auto trainer = make_trainer(deck, machine, {std::ssize(prompts), window});
   (void)checkpoints.resume(*trainer, nullptr);
   fmt::print(
       "# stowage_generate {} ({})\n#   weights   {}\n#   backend   {}\n#   dtype     {}\n"
-      "#   window    {} tokens\n#   tokens    {}\n#   choice    {}\n",
+      "#   window    {} tokens\n#   kept      {} bytes of states and caches\n#   tokens    {}\n"
+      "#   choice    {}\n",
       version::build_info().release, version::build_info().git_describe, weights_text(checkpoints),
       machine.backend().name(), execution::name(inputs::read(deck, &inputs::TrainConfig::dtype)),
-      window,
+      window, trainer->plan().layout().bytes(execution::Lifetime::sequence_state),
       form == TextForm::bytes ? "bytes of UTF-8 text" : "ids of a tokenizer that is not known here",
       sampling_text(options));
   for (const std::string& changed : checkpoints.changes()) fmt::print("{}\n", changed);
@@ -165,8 +156,11 @@ void generate(const parallel::Communicator& world, const inputs::CommandLine& co
                prompts[i].tokens.size(), options.tokens, text_of(all, form));
     json.write(json_line(prompts[i], made[i], form));
   }
-  fmt::print("# {:.2f} s, {:.1f} ms a token\n", time_s,
-             1e3 * time_s / static_cast<double>(options.tokens));
+  // The last token of a continuation is not taken any more.
+  std::int64_t taken = 0;
+  for (const Prompt& prompt : prompts) taken += std::ssize(prompt.tokens) + options.tokens - 1;
+  fmt::print("# {:.2f} s, {:.1f} ms a position, {:.1f} tokens/s with those of prompts\n", time_s,
+             1e3 * time_s / static_cast<double>(window - 1), static_cast<double>(taken) / time_s);
   if (!json.complete())
     throw execution::Error(execution::Exit::runtime,
                            fmt::format("--json {}: is not complete", command.json));

@@ -84,6 +84,15 @@ bool same_tensors(const execution::Program& one, const execution::Program& other
                             &execution::TensorInfo::name);
 }
 
+/// What a model keeps besides parameters.
+std::vector<execution::TensorInfo> states_of(const layers::Model& model,
+                                             const layers::DecodeShape& decode) {
+  std::vector<execution::TensorInfo> all = model.states();
+  if (decode.sequences == 0) return all;
+  for (execution::TensorInfo& info : model.sequence_states(decode)) all.push_back(std::move(info));
+  return all;
+}
+
 bool no_larger(const execution::Plan& one, const execution::Plan& other) {
   const auto fits = [&](execution::Region region) {
     return one.bytes[static_cast<int>(region)] <= other.bytes[static_cast<int>(region)];
@@ -106,14 +115,15 @@ TrainerPlan::TrainerPlan(const TrainerOptions& options)
     : expected_(decide_open_choices(options)),
       options_(decided(options, expected_)),
       model_(options_.model, options_.precision, aux_scale(options_), options_.sharing.ranks),
-      layout_(lay_out_state(model_.parameters(), model_.states(), options_.precision,
-                            options_.state, options_.sharing)),
+      layout_(lay_out_state(model_.parameters(), states_of(model_, options_.decode),
+                            options_.precision, options_.state, options_.sharing)),
       state_copy_bytes_(layers::state_copy_bytes(layout_, model_, options_.sharing)) {
   if (options_.state_copy) options_.planner.policy.state_copy_bytes = state_copy_bytes_;
   capacity_factors_ = capacity_factors(options_);
   if (capacity_factors_.size() > 1) options_.optimizer.attempts = true;  // a step may lack room
   if (options_.evaluation_microbatches > 0)
     for (const std::int64_t capacity : options_.capacities) evaluate(capacity);
+  if (options_.decode.sequences > 0) plan_decode();
   if (options_.state.weights_only) return;
   plan_smallest();
   if (options_.larger_classes) plan_larger();
@@ -187,6 +197,12 @@ void TrainerPlan::evaluate(std::int64_t capacity) {
   evaluation_.push_back(std::move(evaluation));
 }
 
+void TrainerPlan::plan_decode() {
+  decode_ = std::make_unique<Decode>();
+  decode_->recorded = record_decode(model_, options_.decode, layout_);
+  decode_->plan = offload::make_plan(decode_->recorded.program, layout_, options_.planner);
+}
+
 std::unique_ptr<TrainerPlan::Training> TrainerPlan::record(std::int64_t capacity,
                                                            double capacity_factor) const {
   layers::StepShape shape = options_.step;
@@ -251,6 +267,7 @@ std::size_t TrainerPlan::bytes(execution::Region region) const {
   for (const auto& of_class : training_)
     for (const auto& training : of_class) most = std::max(most, training->plan.bytes[at]);
   for (const auto& evaluation : evaluation_) most = std::max(most, evaluation->plan.bytes[at]);
+  if (decode_) most = std::max(most, decode_->plan.bytes[at]);
   return most;
 }
 
@@ -264,6 +281,7 @@ std::vector<execution::QueueInfo> TrainerPlan::compute_queues() const {
   for (const auto& of_class : training_)
     for (const auto& training : of_class) add(training->plan);
   for (const auto& evaluation : evaluation_) add(evaluation->plan);
+  if (decode_) add(decode_->plan);
   return queues;
 }
 
@@ -274,6 +292,7 @@ std::vector<execution::PlannedProgram> TrainerPlan::programs() const {
       all.push_back({&training->recorded.program, &training->plan});
   for (const auto& evaluation : evaluation_)
     all.push_back({&evaluation->recorded.program, &evaluation->plan});
+  if (decode_) all.push_back({&decode_->recorded.program, &decode_->plan});
   return all;
 }
 

@@ -9,6 +9,7 @@
 #include "forecast/pipeline/choose_exchange.hpp"
 #include "forecast/pipeline/pipeline_plan.hpp"
 #include "layers/state/state.hpp"
+#include "layers/step/decode.hpp"
 #include "layers/step/step.hpp"
 #include "offload/planner.hpp"
 #include "offload/prediction.hpp"
@@ -22,6 +23,7 @@ struct TrainerOptions {
   layers::StepShape step;                   ///< without capacity
   int evaluation_microbatches = 1;          ///< of the evaluation program; 0: none is made
   layers::Logits logits{};                  ///< that evaluations leave behind
+  layers::DecodeShape decode;               ///< of a program for one more token; 0: none is made
   std::vector<std::int64_t> capacities{1};  ///< documents of a microbatch, ascending
   /// Classes of room for rows of experts that ranks share: so many times those of balanced ranks,
   /// ascending. Behind them is one with room for all.
@@ -65,6 +67,10 @@ class TrainerPlan {
     layers::EvaluationProgram recorded;
     execution::Plan plan;
   };
+  struct Decode {
+    layers::DecodeProgram recorded;
+    execution::Plan plan;
+  };
 
   /// With what is decided by what is expected().
   const TrainerOptions& options() const { return options_; }
@@ -81,6 +87,8 @@ class TrainerPlan {
   int capacity_class(const kernels::ExpertCapacity& demand) const;
   /// One for each capacity, or none.
   const std::vector<std::unique_ptr<Evaluation>>& evaluation() const { return evaluation_; }
+  /// Null: none was asked for.
+  const Decode* decode() const { return decode_.get(); }
   /// The queues on which compute is issued and captured, each name once. Those that only launch
   /// graphs are not among them.
   std::vector<execution::QueueInfo> compute_queues() const;
@@ -117,6 +125,7 @@ class TrainerPlan {
   void plan_like(Training& training, const Training& larger) const;
   void plan_larger();
   void evaluate(std::int64_t capacity);
+  void plan_decode();
 
   Expected expected_;
   TrainerOptions options_;
@@ -126,6 +135,7 @@ class TrainerPlan {
   std::vector<double> capacity_factors_;                          ///< by class; 0: room for all
   std::vector<std::vector<std::unique_ptr<Training>>> training_;  ///< by class and capacity
   std::vector<std::unique_ptr<Evaluation>> evaluation_;
+  std::unique_ptr<Decode> decode_;
 };
 
 }  // namespace stowage::forecast

@@ -19,6 +19,7 @@ int Rope::launch(const Operands<Pointers<S>>& o, void* stream) const {
                                         .in = o.in,
                                         .cu_seqlens = o.cu_seqlens,
                                         .seq_idx = o.seq_idx,
+                                        .positions = o.positions,
                                         .out = o.out,
                                         .first_token = first_token,
                                         .frequencies = frequencies,

@@ -96,8 +96,9 @@ __global__ void __launch_bounds__(kThreads)
     low[h] = Data::load(in + h * dim);
     high[h] = Data::load(in + h * dim + pair);
   }
-  const auto position =
-      static_cast<double>(args.first_token + token - args.cu_seqlens[args.seq_idx[token]]);
+  const auto position = static_cast<double>(
+      args.positions != nullptr ? args.positions[token]
+                                : args.first_token + token - args.cu_seqlens[args.seq_idx[token]]);
   const auto turn = [&] {
     if constexpr (kScaled)
       return Turn<Data::kSize>(powers, args.frequencies, args.direction, position, first);

@@ -12,6 +12,7 @@ namespace stowage::kernels {
 /// the angle position * frequency(i); the position counts from the start of the token's document.
 /// Dimensions behind R, if there are any (GPT-NeoX's rotary_pct), and values are copied.
 /// cu_seqlens: document starts; seq_idx: the document of each token (the last one for the tail).
+/// With `positions` each token's is given instead: that of one more token of each sequence.
 /// `out` may be `in`. The gradient (`backward`) rotates that of the output back.
 struct Rope {
   static constexpr std::string_view kName = "rope";
@@ -22,17 +23,19 @@ struct Rope {
   RopeFrequencies frequencies;
   bool backward = false;
   std::int64_t first_token = 0;  ///< of the rows, among those that cu_seqlens counts
+  bool positions = false;
 
   template <class T>
   struct Operands {
     In<T> in;
-    Of<T, const std::int32_t> cu_seqlens, seq_idx;
+    Of<T, const std::int32_t> cu_seqlens, seq_idx, positions;
     Out<T> out;
   };
   void each(auto&& f, auto&... o) const {
     f(in("in", storage, {tokens, width()}), o.in...);
-    f(in("cu_seqlens", execution::Dtype::int32, {starts}), o.cu_seqlens...);
-    f(in("seq_idx", execution::Dtype::int32, {tokens}), o.seq_idx...);
+    f(in("cu_seqlens", execution::Dtype::int32, {starts}).when(!positions), o.cu_seqlens...);
+    f(in("seq_idx", execution::Dtype::int32, {tokens}).when(!positions), o.seq_idx...);
+    f(in("positions", execution::Dtype::int32, {tokens}).when(positions), o.positions...);
     f(out("out", storage, {tokens, width()}), o.out...);
   }
   std::int64_t width() const { return (heads + 2 * kv_heads) * head_dim; }

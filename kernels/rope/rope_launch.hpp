@@ -13,6 +13,7 @@ struct Rotation {
   const S* in;
   const std::int32_t* cu_seqlens;
   const std::int32_t* seq_idx;
+  const std::int32_t* positions;  ///< of each token, or null: by its document
   S* out;
   std::int64_t first_token;  ///< of those that cu_seqlens counts
   RopeFrequencies frequencies;

@@ -46,7 +46,8 @@ void Rope::reference(const Operands<Pointers<S>>& o) const {
   execution::host_for(tokens, kTokens, [&](std::int64_t begin, std::int64_t end) {
     std::vector<A> cosine(frequency.size()), sine(frequency.size());
     for (std::int64_t t = begin; t < end; ++t) {
-      const auto position = static_cast<double>(first_token + t - o.cu_seqlens[o.seq_idx[t]]);
+      const auto position = static_cast<double>(
+          positions ? o.positions[t] : first_token + t - o.cu_seqlens[o.seq_idx[t]]);
       for (std::size_t i = 0; i < frequency.size(); ++i) {
         cosine[i] = static_cast<A>(std::cos(position * frequency[i]));
         sine[i] = static_cast<A>(direction * std::sin(position * frequency[i]));

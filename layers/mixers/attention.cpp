@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/activation/sigmoid.hpp"
+#include "kernels/decode/attention_step.hpp"
 #include "kernels/norm/head_rmsnorm.hpp"
 #include "kernels/rope/rope.hpp"
 #include "layers/context/context_attention.hpp"
@@ -22,7 +23,8 @@ namespace {
 class Attention final : public Mixer {
  public:
   explicit Attention(const MixerPlace& place)
-      : width_(place.config.width),
+      : prefix_(place.prefix + ".attn"),
+        width_(place.config.width),
         rows_(place.ranks.shared_group(parallel::Group::tensor)),
         partition_(place.ranks.group(parallel::Group::tensor)),
         rope_(place.config.attention.rope),
@@ -69,16 +71,39 @@ class Attention final : public Mixer {
         recorder,
         [&](const QkvSection& section, Tensor to) { project(recorder, x, section, to, kept); },
         kept.core);
-    if (gate_) {
-      kept.gate = recorder.saved("gate", {recorder.tokens(), gate_->outputs()}, "core_attn");
-      for (const RowBlock& some : x.blocks)
-        gate_->forward(recorder, "gate" + some.suffix, x.of(some), {kept.gate, some.rows});
-    }
-    const Tensor out = gated(recorder, "gated", kept);
-    return rows_.reduce_each(recorder, "out", "delta", width_,
-                             [&](const SomeRows& y, const RowBlock& some) {
-                               proj_.forward(recorder, "proj" + some.suffix, {out, some.rows}, y);
-                             });
+    return finish(recorder, x, kept);
+  }
+
+  Tensor decode(Recorder& recorder, Tensor mine) const override {
+    const std::int64_t n = recorder.tokens();
+    Saved& kept = recorder.kept<Saved>(*this);
+    kept = {};
+    const AllRows x = rows_.gather_others(recorder, "x", mine);
+    const Tensor qkv = recorder.scratch("qkv", {n, qkv_.outputs()});
+    project(recorder, x, QkvSection::all(shape_), qkv, kept);
+    kept.core.out = recorder.scratch("core_out", {n, query_width(shape_)});
+    const DecodeShape& sequences = recorder.batch().decode;
+    const kernels::AttentionStep step{.shape = {.heads = shape_.heads,
+                                                .kv_heads = shape_.kv_heads,
+                                                .head_dim = shape_.head_dim,
+                                                .window = sequences.window,
+                                                .scale = shape_.scale},
+                                      .sequences = n,
+                                      .storage = recorder.storage()};
+    const Tensor workspace = recorder.workspace("step_workspace", step.workspace_bytes());
+    recorder.compute(
+        "core_step", step,
+        {.qkv = qkv,
+         .positions = recorder.batch().positions,
+         .keys = recorder.sequence_state(cache("keys", {recorder.storage()}, sequences)),
+         .values = recorder.sequence_state(cache("values", {recorder.storage()}, sequences)),
+         .o = kept.core.out,
+         .workspace = workspace});
+    return finish(recorder, x, kept);
+  }
+  std::vector<execution::TensorInfo> sequence_states(Precision precision,
+                                                     const DecodeShape& shape) const override {
+    return {cache("keys", precision, shape), cache("values", precision, shape)};
   }
 
   Tensor backward(Recorder& recorder, Tensor dy_mine) const override {
@@ -116,6 +141,28 @@ class Attention final : public Mixer {
     Tensor gate;  ///< before the sigmoid, if there is one
     ContextAttention::Saved core;
   };
+
+  /// Gate and projection of what the heads gave.
+  Tensor finish(Recorder& recorder, const AllRows& x, Saved& kept) const {
+    if (gate_) {
+      kept.gate = recorder.saved("gate", {recorder.tokens(), gate_->outputs()}, "core_attn");
+      for (const RowBlock& some : x.blocks)
+        gate_->forward(recorder, "gate" + some.suffix, x.of(some), {kept.gate, some.rows});
+    }
+    const Tensor out = gated(recorder, "gated", kept);
+    return rows_.reduce_each(recorder, "out", "delta", width_,
+                             [&](const SomeRows& y, const RowBlock& some) {
+                               proj_.forward(recorder, "proj" + some.suffix, {out, some.rows}, y);
+                             });
+  }
+
+  /// Keys or values of each sequence.
+  execution::TensorInfo cache(const char* what, Precision precision,
+                              const DecodeShape& shape) const {
+    return execution::one_buffer(prefix_ + '.' + what, precision.storage,
+                                 {shape.sequences, shape_.kv_heads, shape.window, shape_.head_dim},
+                                 execution::Lifetime::sequence_state);
+  }
 
   /// The section's columns of [q | k | v], normed and turned.
   void project(Recorder& recorder, const AllRows& x, const QkvSection& section, Tensor result,
@@ -198,19 +245,24 @@ class Attention final : public Mixer {
   void rotate(Recorder& recorder, Tensor from, Tensor to, const QkvSection& section,
               bool backward) const {
     const Batch& batch = recorder.batch();
-    recorder.compute(
-        (backward ? "rope_backward" : "rope") + section.suffix,
-        kernels::Rope{.tokens = recorder.tokens(),
-                      .heads = section.heads,
-                      .kv_heads = section.kv_heads,
-                      .head_dim = shape_.head_dim,
-                      .rotary_dim = rotary_dim_,
-                      .starts = recorder.buffer(batch.cu_seqlens).elements(),
-                      .storage = recorder.storage(),
-                      .frequencies = frequencies_,
-                      .backward = backward,
-                      .first_token = batch.first_token},
-        {.in = from, .cu_seqlens = batch.cu_seqlens, .seq_idx = batch.seq_idx, .out = to});
+    const bool positions{batch.positions};
+    recorder.compute((backward ? "rope_backward" : "rope") + section.suffix,
+                     kernels::Rope{.tokens = recorder.tokens(),
+                                   .heads = section.heads,
+                                   .kv_heads = section.kv_heads,
+                                   .head_dim = shape_.head_dim,
+                                   .rotary_dim = rotary_dim_,
+                                   .starts = recorder.buffer(batch.cu_seqlens).elements(),
+                                   .storage = recorder.storage(),
+                                   .frequencies = frequencies_,
+                                   .backward = backward,
+                                   .first_token = batch.first_token,
+                                   .positions = positions},
+                     {.in = from,
+                      .cu_seqlens = positions ? Tensor{} : batch.cu_seqlens,
+                      .seq_idx = positions ? Tensor{} : batch.seq_idx,
+                      .positions = batch.positions,
+                      .out = to});
   }
 
   /// Each tensor rank has other heads, so the gradients are summands.
@@ -259,6 +311,7 @@ class Attention final : public Mixer {
     return draw;
   }
 
+  std::string prefix_;  ///< of the names of what is kept of sequences
   std::int64_t width_;
   SharedRows rows_;
   Partition partition_;

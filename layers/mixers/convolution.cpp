@@ -1,5 +1,7 @@
 #include "layers/mixers/convolution.hpp"
 
+#include "kernels/decode/conv1d_step.hpp"
+
 namespace stowage::layers {
 
 using kernels::ColumnsOf;
@@ -19,6 +21,29 @@ void Convolution::forward(Recorder& recorder, const ColumnsOf<Tensor>& x, Tensor
                     .seq_idx = recorder.batch().seq_idx,
                     .y = y,
                     .halo = halo});
+}
+
+execution::TensorInfo Convolution::rows(const std::string& prefix, Precision precision,
+                                        const DecodeShape& shape) const {
+  return execution::one_buffer(prefix + ".conv_rows", precision.storage,
+                               {shape.sequences, weight_.local(1) - 1, channels()},
+                               execution::Lifetime::sequence_state);
+}
+
+void Convolution::step(Recorder& recorder, const ColumnsOf<Tensor>& x, Tensor rows,
+                       Tensor y) const {
+  recorder.compute("conv1d_step",
+                   kernels::Conv1dStep{.sequences = recorder.tokens(),
+                                       .channels = channels(),
+                                       .width = weight_.local(1),
+                                       .storage = recorder.storage(),
+                                       .biased = bias_.has_value()},
+                   {.x = x,
+                    .w = recorder.parameter(weight_),
+                    .b = bias_ ? recorder.parameter(*bias_) : Tensor{},
+                    .positions = recorder.batch().positions,
+                    .rows = rows,
+                    .y = y});
 }
 
 Tensor Convolution::backward(Recorder& recorder, const ColumnsOf<Tensor>& x, Tensor dy,

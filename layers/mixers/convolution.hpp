@@ -23,6 +23,11 @@ class Convolution {
   /// y (n, channels). @param halo rows before x that other ranks have, or none
   void forward(Recorder& recorder, const kernels::ColumnsOf<Tensor>& x, Tensor y,
                Tensor halo) const;
+  /// The rows before one more token of each sequence, as a state; its name begins with `prefix`.
+  execution::TensorInfo rows(const std::string& prefix, Precision precision,
+                             const DecodeShape& shape) const;
+  /// forward() of one more token of each sequence, y (sequences, channels).
+  void step(Recorder& recorder, const kernels::ColumnsOf<Tensor>& x, Tensor rows, Tensor y) const;
   /// Writes dx, and the parameters' gradients. @return the gradient of halo; none without
   Tensor backward(Recorder& recorder, const kernels::ColumnsOf<Tensor>& x, Tensor dy,
                   const kernels::ColumnsOf<Tensor>& dx, Tensor halo) const;

@@ -1,5 +1,6 @@
 #include "kernels/gated_delta/gated_delta.hpp"
 
+#include "kernels/decode/gated_delta_step.hpp"
 #include "kernels/gated_delta/gated_head_norm.hpp"
 #include "layers/context/segment_exchange.hpp"
 #include "layers/mixers/convolution.hpp"
@@ -19,7 +20,8 @@ using kernels::ColumnsOf;
 class GatedDelta final : public Mixer {
  public:
   explicit GatedDelta(const MixerPlace& place)
-      : width_(place.config.width),
+      : prefix_(place.prefix + ".delta"),
+        width_(place.config.width),
         epsilon_(place.config.norm_epsilon),
         rows_(place.ranks.shared_group(parallel::Group::tensor)),
         delta_(part_of(place.config.delta, place.tensor())),
@@ -75,25 +77,40 @@ class GatedDelta final : public Mixer {
     kept.x = mine;
     const AllRows x = rows_.gather_others(recorder, "x", mine);
     kept.in_proj = recorder.saved("in_proj_out", {n, delta_.projection()}, "delta_conv");
-    for (const RowBlock& some : x.blocks)
-      in_proj_.forward(recorder, "in_proj" + some.suffix, x.of(some), {kept.in_proj, some.rows});
+    project(recorder, x, kept);
     kept.qkv = recorder.saved("qkv", {n, delta_.conv_channels()}, "delta_rule");
     convolve(recorder, kept);
     kept.y = recorder.saved("rule_out", {n, delta_.values()}, "delta_rule");
     rule(recorder, kept);
-    kept.gated = recorder.saved("gated", {n, delta_.values()}, "delta_out_proj");
+    return finish(recorder, kept);
+  }
+
+  Tensor decode(Recorder& recorder, Tensor mine) const override {
+    const std::int64_t n = recorder.tokens();
+    Saved& kept = recorder.kept<Saved>(*this);
+    kept.in_proj = recorder.scratch("in_proj_out", {n, delta_.projection()});
+    project(recorder, rows_.gather_others(recorder, "x", mine), kept);
+    kept.qkv = recorder.scratch("qkv", {n, delta_.conv_channels()});
+    convolution_.step(recorder, conv_input(kept.in_proj),
+                      recorder.sequence_state(convolution_.rows(prefix_, {recorder.storage()},
+                                                                recorder.batch().decode)),
+                      kept.qkv);
+    kept.y = recorder.scratch("rule_out", {n, delta_.values()});
     recorder.compute(
-        "gated_norm",
-        kernels::GatedHeadNormForward{.tokens = n,
-                                      .heads = delta_.value_heads,
-                                      .head_dim = delta_.value_head_dim,
-                                      .storage = recorder.storage(),
-                                      .eps = epsilon_},
-        {.y = kept.y, .z = z(kept.in_proj), .w = recorder.parameter(norm_), .out = kept.gated});
-    return rows_.reduce_each(
-        recorder, "out", "delta", width_, [&](const SomeRows& out, const RowBlock& some) {
-          out_proj_.forward(recorder, "out_proj" + some.suffix, {kept.gated, some.rows}, out);
-        });
+        "rule_step",
+        kernels::GatedDeltaStep{.shape = shape_, .sequences = n, .storage = recorder.storage()},
+        {.qkv = all(kept.qkv),
+         .ba = gates(kept.in_proj),
+         .a_log = recorder.parameter(a_log_),
+         .dt_bias = recorder.parameter(dt_bias_),
+         .positions = recorder.batch().positions,
+         .state = recorder.sequence_state(state({recorder.storage()}, recorder.batch().decode)),
+         .y = kept.y});
+    return finish(recorder, kept);
+  }
+  std::vector<execution::TensorInfo> sequence_states(Precision precision,
+                                                     const DecodeShape& shape) const override {
+    return {convolution_.rows(prefix_, precision, shape), state(precision, shape)};
   }
 
   Tensor backward(Recorder& recorder, Tensor dy_mine) const override {
@@ -125,6 +142,35 @@ class GatedDelta final : public Mixer {
     Tensor x, in_proj, qkv, y, gated;
     Tensor halo, initial_state;  ///< from the tokens of other ranks, if there are any
   };
+
+  void project(Recorder& recorder, const AllRows& x, const Saved& kept) const {
+    for (const RowBlock& some : x.blocks)
+      in_proj_.forward(recorder, "in_proj" + some.suffix, x.of(some), {kept.in_proj, some.rows});
+  }
+  /// Norm, gate and out_proj.
+  Tensor finish(Recorder& recorder, Saved& kept) const {
+    const std::int64_t n = recorder.tokens();
+    kept.gated = recorder.saved("gated", {n, delta_.values()}, "delta_out_proj");
+    recorder.compute(
+        "gated_norm",
+        kernels::GatedHeadNormForward{.tokens = n,
+                                      .heads = delta_.value_heads,
+                                      .head_dim = delta_.value_head_dim,
+                                      .storage = recorder.storage(),
+                                      .eps = epsilon_},
+        {.y = kept.y, .z = z(kept.in_proj), .w = recorder.parameter(norm_), .out = kept.gated});
+    return rows_.reduce_each(
+        recorder, "out", "delta", width_, [&](const SomeRows& out, const RowBlock& some) {
+          out_proj_.forward(recorder, "out_proj" + some.suffix, {kept.gated, some.rows}, out);
+        });
+  }
+  /// Of the rule, of each sequence.
+  execution::TensorInfo state(Precision precision, const DecodeShape& shape) const {
+    return execution::one_buffer(
+        prefix_ + ".state", precision.accumulation(),
+        {shape.sequences, shape_.value_heads, shape_.value_dim, shape_.key_dim},
+        execution::Lifetime::sequence_state);
+  }
 
   /// The heads of this rank.
   static Shape part_of(Shape delta, const Partition& partition) {
@@ -238,6 +284,7 @@ class GatedDelta final : public Mixer {
     if (segments_.shared()) segments_.halo_gradient(recorder, dhalo, conv_input(din_proj));
   }
 
+  std::string prefix_;  ///< of the names of what is kept of sequences
   std::int64_t width_;
   double epsilon_;
   SharedRows rows_;

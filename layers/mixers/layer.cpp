@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "execution/error.hpp"
 #include "kernels/norm/rmsnorm.hpp"
 #include "layers/mixers/kinds.hpp"
 #include "layers/recording/partition.hpp"
@@ -58,6 +59,24 @@ Stream Layer::forward(Recorder& recorder, Stream stream) const {
   recorder.set_prefix(prefix());
   const auto layer = recorder.program().enter("layer", index_, recorder.batch().slot);
   const auto scope = recorder.program().enter(kind_->scope, index_, recorder.batch().slot);
+  const Tensor normed = norm(recorder, stream);
+  return {recorder.kept<Saved>(*this).sum, mixer_->forward(recorder, normed)};
+}
+
+Stream Layer::decode(Recorder& recorder, Stream stream) const {
+  recorder.set_prefix(prefix());
+  const auto layer = recorder.program().enter("layer", index_, recorder.batch().slot);
+  const auto scope = recorder.program().enter(kind_->scope, index_, recorder.batch().slot);
+  const Tensor normed = norm(recorder, stream);
+  const Tensor delta = mixer_->decode(recorder, normed);
+  if (!delta)
+    execution::throw_usage(
+        "model.pattern: layer {} is '{}' ({}), which has no form for one more token of a sequence",
+        index_, kind_->letter, kind_->name);
+  return {recorder.kept<Saved>(*this).sum, delta};
+}
+
+Tensor Layer::norm(Recorder& recorder, const Stream& stream) const {
   const std::int64_t n = recorder.rows();
   Saved& kept = recorder.kept<Saved>(*this);
   const Rounding rounding = mixer_->input_rounding();
@@ -66,7 +85,7 @@ Stream Layer::forward(Recorder& recorder, Stream stream) const {
   kept.rstd = recorder.saved("rstd", recorder.accumulation(), {n}, kind_->norm_module);
   kept.sum = stream.delta ? recorder.saved("sum", {n, width_}, kind_->norm_module) : stream.x;
   record_norm(recorder, stream, kept);
-  return {kept.sum, mixer_->forward(recorder, kept.normed)};
+  return kept.normed;
 }
 
 /// The norm is of the stored sum, so it can be repeated without what was added to it.

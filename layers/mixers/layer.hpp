@@ -34,6 +34,13 @@ class Mixer {
   virtual void end_of_step(Recorder&, Tensor /*step_ok*/) const {}
   /// Optimizer-like tensors that it owns besides parameters: names, dtypes, shapes.
   virtual std::vector<execution::TensorInfo> states(Precision) const { return {}; }
+  /// forward() of one more token of each sequence, by what sequence_states() keep of those before.
+  /// @param x (sequences, D)  @return none: it has no such form
+  virtual Tensor decode(Recorder&, Tensor /*x*/) const { return {}; }
+  /// What decode() keeps, of lifetime sequence_state, the sequence as the first extent.
+  virtual std::vector<execution::TensorInfo> sequence_states(Precision, const DecodeShape&) const {
+    return {};
+  }
   /// Counts to be summed over ranks before end_of_step, and how many they are.
   virtual std::vector<Tensor> step_counts(Recorder&) const { return {}; }
   virtual std::int64_t step_count_elements() const { return 0; }
@@ -70,7 +77,6 @@ class Layer {
 
   const Kind& kind() const { return *kind_; }
   const Mixer& mixer() const { return *mixer_; }
-  const Parameter& norm() const { return norm_; }
   int index() const { return index_; }
   /// Of the names of its ops and activations: "layers.3.mamba".
   std::string prefix() const;
@@ -78,6 +84,9 @@ class Layer {
   std::vector<Parameter> parameters() const;
 
   Stream forward(Recorder& recorder, Stream stream) const;
+  /// The same of one more token of each sequence.
+  /// @throws Error (exit 2) that names its letter if its kind has no such form
+  Stream decode(Recorder& recorder, Stream stream) const;
   /// @param dsum gradient of the stream after this layer  @return gradient of the stream before it
   Tensor backward(Recorder& recorder, Tensor dsum) const;
   /// What backward has left of the weights' gradients.
@@ -90,6 +99,8 @@ class Layer {
     PostponedOps weights;
   };
 
+  /// Of the stream. @return what the mixer takes
+  Tensor norm(Recorder& recorder, const Stream& stream) const;
   void record_norm(Recorder& recorder, const Stream& stream, const Saved& kept) const;
 
   const Kind* kind_;

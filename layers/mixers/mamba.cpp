@@ -1,4 +1,5 @@
 #include "kernels/conv_scan/conv_scan.hpp"
+#include "kernels/decode/ssd_step.hpp"
 #include "kernels/fp8/quantise.hpp"
 #include "kernels/ssd/ssd.hpp"
 #include "layers/context/segment_exchange.hpp"
@@ -25,7 +26,8 @@ using kernels::ColumnsOf;
 class Mamba final : public Mixer {
  public:
   explicit Mamba(const MixerPlace& place)
-      : width_(place.config.width),
+      : prefix_(place.prefix + ".mamba"),
+        width_(place.config.width),
         rows_(place.ranks.shared_group(parallel::Group::tensor)),
         mamba_(part_of(place.config.mamba, place.ranks)),
         shape_(shape_of(mamba_)),
@@ -89,19 +91,42 @@ class Mamba final : public Mixer {
     const AllRows x = rows_.gather_others(recorder, "x", mine);
     kept.zxbcdt = recorder.saved("in_proj_out", {n, mamba_.projection()},
                                  mamba_.form == Form::fused ? "mamba_ssm" : "mamba_conv");
-    for (const RowBlock& some : x.blocks)
-      in_proj_.forward(recorder, "in_proj" + some.suffix, x.of(some), {kept.zxbcdt, some.rows});
+    project(recorder, x, kept);
     if (mamba_.form != Form::fused)
       kept.xbc = recorder.saved("xBC", {n, mamba_.conv_channels()}, "mamba_ssm");
     if (mamba_.form == Form::separate) convolve(recorder, kept);
     kept.y = recorder.saved("scan_out", {n, mamba_.inner()}, "mamba_ssm");
     mamba_.form == Form::separate ? scan(recorder, kept) : conv_scan(recorder, kept);
-    kept.gated = norm_.forward(recorder, kept.y, kept.zxbcdt, "mamba_out_proj",
-                               out_proj_.rounding(rows_.size()));
-    return rows_.reduce_each(
-        recorder, "out", "delta", width_, [&](const SomeRows& out, const RowBlock& some) {
-          out_proj_.forward(recorder, "out_proj" + some.suffix, {kept.gated, some.rows}, out);
-        });
+    return finish(recorder, kept);
+  }
+
+  Tensor decode(Recorder& recorder, Tensor mine) const override {
+    const std::int64_t n = recorder.tokens();
+    Saved& kept = recorder.kept<Saved>(*this);
+    kept.zxbcdt = recorder.scratch("in_proj_out", {n, mamba_.projection()});
+    project(recorder, rows_.gather_others(recorder, "x", mine), kept);
+    kept.xbc = recorder.scratch("xBC", {n, mamba_.conv_channels()});
+    convolution_.step(recorder, conv_input(kept.zxbcdt),
+                      recorder.sequence_state(convolution_.rows(prefix_, {recorder.storage()},
+                                                                recorder.batch().decode)),
+                      kept.xbc);
+    kept.y = recorder.scratch("scan_out", {n, mamba_.inner()});
+    recorder.compute(
+        "scan_step",
+        kernels::SsdStep{.shape = shape_, .sequences = n, .storage = recorder.storage()},
+        {.xbc = all(kept.xbc),
+         .dt = dt(kept.zxbcdt),
+         .a_log = recorder.parameter(a_log_),
+         .d = recorder.parameter(d_),
+         .dt_bias = recorder.parameter(dt_bias_),
+         .positions = recorder.batch().positions,
+         .state = recorder.sequence_state(state({recorder.storage()}, recorder.batch().decode)),
+         .y = kept.y});
+    return finish(recorder, kept);
+  }
+  std::vector<execution::TensorInfo> sequence_states(Precision precision,
+                                                     const DecodeShape& shape) const override {
+    return {convolution_.rows(prefix_, precision, shape), state(precision, shape)};
   }
 
   Tensor backward(Recorder& recorder, Tensor dy_mine) const override {
@@ -145,6 +170,26 @@ class Mamba final : public Mixer {
     Tensor x, zxbcdt, xbc, y, gated;
     Tensor halo, initial_state;  ///< from the tokens of other ranks, if there are any
   };
+
+  void project(Recorder& recorder, const AllRows& x, const Saved& kept) const {
+    for (const RowBlock& some : x.blocks)
+      in_proj_.forward(recorder, "in_proj" + some.suffix, x.of(some), {kept.zxbcdt, some.rows});
+  }
+  /// Norm, gate and out_proj.
+  Tensor finish(Recorder& recorder, Saved& kept) const {
+    kept.gated = norm_.forward(recorder, kept.y, kept.zxbcdt, "mamba_out_proj",
+                               out_proj_.rounding(rows_.size()));
+    return rows_.reduce_each(
+        recorder, "out", "delta", width_, [&](const SomeRows& out, const RowBlock& some) {
+          out_proj_.forward(recorder, "out_proj" + some.suffix, {kept.gated, some.rows}, out);
+        });
+  }
+  /// Of the scan, of each sequence.
+  execution::TensorInfo state(Precision precision, const DecodeShape& shape) const {
+    return execution::one_buffer(prefix_ + ".state", precision.accumulation(),
+                                 {shape.sequences, shape_.heads, shape_.head_dim, shape_.state},
+                                 execution::Lifetime::sequence_state);
+  }
 
   /// The heads and groups of this rank, and the form that it computes them in.
   static Shape part_of(Shape mamba, const parallel::Ranks& ranks) {
@@ -304,6 +349,7 @@ class Mamba final : public Mixer {
                       .workspace = workspace});
   }
 
+  std::string prefix_;  ///< of the names of what is kept of sequences
   std::int64_t width_;
   SharedRows rows_;
   Shape mamba_;

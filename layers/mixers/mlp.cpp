@@ -22,6 +22,9 @@ class Mlp final : public Mixer {
         [&](const SomeRows& y, const RowBlock& some) { body_.out(recorder, "", active, y, some); });
   }
 
+  /// It sees each row alone.
+  Tensor decode(Recorder& recorder, Tensor x) const override { return forward(recorder, x); }
+
   Tensor backward(Recorder& recorder, Tensor dy_mine) const override {
     const AllRows dy = rows_.gather_each(recorder, "dy", dy_mine);
     const Tensor x = rows_.gather(recorder, "x_again", recorder.kept<Input>(*this).x);

@@ -123,6 +123,9 @@ class Moe final : public Mixer {
     return experts_.size() == 1 ? forward_alone(recorder, kept) : forward_shared(recorder, kept);
   }
 
+  /// It sees each row alone, and has room for all.
+  Tensor decode(Recorder& recorder, Tensor x) const override { return forward(recorder, x); }
+
   Tensor backward(Recorder& recorder, Tensor dy) const override {
     const Saved& kept = recorder.kept<Saved>(*this);
     const Routed& r = kept.routed;

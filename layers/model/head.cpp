@@ -7,7 +7,6 @@
 #include "kernels/cross_entropy/linear_cross_entropy.hpp"
 #include "kernels/cross_entropy/loss_sum.hpp"
 #include "kernels/cross_entropy/sharded_cross_entropy.hpp"
-#include "kernels/embedding/embedding.hpp"
 #include "kernels/norm/rmsnorm.hpp"
 #include "layers/mixers/products.hpp"
 
@@ -73,7 +72,7 @@ Tensor Head::forward(Recorder& recorder, Stream stream) const {
 Tensor Head::evaluate(Recorder& recorder, Stream stream) const {
   const Tensor normed = rows_.gather(recorder, "normed_all", norm(recorder, stream));
   if (const Tensor logits = recorder.program().find(kLogits))
-    Product{output_}.forward(recorder, "logits", chosen(recorder, normed), logits);
+    Product{output_}.forward(recorder, "logits", normed, logits);
   const Tensor sum = recorder.program().find(kHits);
   const Tensor hits =
       sum ? recorder.scratch("token_hits", recorder.accumulation(), {recorder.tokens()}) : Tensor{};
@@ -89,18 +88,9 @@ Tensor Head::evaluate(Recorder& recorder, Stream stream) const {
   return losses;
 }
 
-Tensor Head::chosen(Recorder& recorder, Tensor normed) const {
-  const Tensor tokens = recorder.program().find(kLogitRows);
-  if (!tokens) return normed;
-  const std::int64_t count = recorder.buffer(tokens).shape[0];
-  const Tensor rows = recorder.scratch("chosen", {count, width_});
-  recorder.compute("choose",
-                   kernels::EmbeddingForward{.tokens = count,
-                                             .vocabulary = recorder.tokens(),
-                                             .width = width_,
-                                             .storage = recorder.storage()},
-                   {.token = tokens, .table = normed, .x = rows});
-  return rows;
+void Head::decode(Recorder& recorder, Stream stream) const {
+  const Tensor normed = norm(recorder, stream);
+  Product{output_}.forward(recorder, "logits", normed, recorder.program().find(kLogits));
 }
 
 Tensor Head::fused(Recorder& recorder, Tensor normed, Tensor dnormed, Tensor hits) const {

@@ -11,10 +11,6 @@ namespace stowage::layers {
 /// Name of the logits (n, V) accum that an evaluation leaves behind, if its program has them.
 inline constexpr const char* kLogits = "logits";
 
-/// Name of the tokens (R) int32 whose logits these are, if its program has it: then they are
-/// (R, V).
-inline constexpr const char* kLogitRows = "logit_rows";
-
 /// Name of the sum (2) accum of hits and counted targets of an evaluation, if its program has it: a
 /// hit is a target whose logit is the largest.
 inline constexpr const char* kHits = "hits";
@@ -37,6 +33,8 @@ class Head {
   /// Loss of each token alone; and the logits where the program has kLogits, hits where it has
   /// kHits.
   Tensor evaluate(Recorder& recorder, Stream stream) const;
+  /// The logits of all rows, which the program has as kLogits, alone.
+  void decode(Recorder& recorder, Stream stream) const;
 
  private:
   struct Saved {
@@ -44,8 +42,6 @@ class Head {
   };
 
   Tensor norm(Recorder& recorder, Stream stream) const;
-  /// The rows (R, D) that kLogitRows names, or all.
-  Tensor chosen(Recorder& recorder, Tensor normed) const;
   /// The fused head on all tokens. @param dnormed none: the losses alone, and hits if given
   Tensor fused(Recorder& recorder, Tensor normed, Tensor dnormed, Tensor hits) const;
   /// The same where ranks share the vocabulary.

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "execution/error.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/embedding/embedding.hpp"
 #include "kernels/shards/shards.hpp"
@@ -63,6 +64,14 @@ std::vector<execution::TensorInfo> Model::states(const std::vector<Stage>& stage
     for (const Layer& layer : layers(stage))
       for (execution::TensorInfo& info : layer.mixer().states(precision_))
         all.push_back(std::move(info));
+  return all;
+}
+
+std::vector<execution::TensorInfo> Model::sequence_states(const DecodeShape& shape) const {
+  std::vector<execution::TensorInfo> all;
+  for (const Layer& layer : layers_)
+    for (execution::TensorInfo& info : layer.mixer().sequence_states(precision_, shape))
+      all.push_back(std::move(info));
   return all;
 }
 
@@ -140,6 +149,13 @@ Tensor Model::forward(Recorder& recorder, const Stage& stage, Tensor in) const {
 Tensor Model::evaluate(Recorder& recorder, const Stage& stage, Tensor in) const {
   const Stream stream = trunk(recorder, stage, in);
   return stage.head ? head_.evaluate(recorder, stream) : hand_on(recorder, stage, stream);
+}
+
+void Model::decode(Recorder& recorder) const {
+  STOWAGE_ASSERT(ranks_.size() == 1, "{} ranks share the model", ranks_.size());
+  Stream stream{embed(recorder, whole()), {}};
+  for (const Layer& layer : layers_) stream = layer.decode(recorder, stream);
+  head_.decode(recorder, stream);
 }
 
 Tensor Model::backward(Recorder& recorder, const Stage& stage, Tensor dout,

@@ -44,6 +44,8 @@ class Model {
   /// Persistent tensors besides parameters and what the optimizer adds: expert biases.
   std::vector<execution::TensorInfo> states() const { return states(stages_); }
   std::vector<execution::TensorInfo> whole_states() const { return states({whole()}); }
+  /// What decode() keeps of each sequence from one of its tokens to the next.
+  std::vector<execution::TensorInfo> sequence_states(const DecodeShape& shape) const;
   /// The embedding's weight, which is the head's too where they are tied.
   const Parameter& embedding() const { return embedding_; }
   /// The layer of the whole model that a parameter belongs to. -1 is the embedding,
@@ -71,6 +73,10 @@ class Model {
   void backward_weights(Recorder& recorder, const Stage& stage, const Finished& finished) const;
   /// As forward, up to the loss alone.
   Tensor evaluate(Recorder& recorder, const Stage& stage, Tensor in = {}) const;
+  /// Records one more token of each sequence, on the one rank that has the whole model, up to its
+  /// logits.
+  /// @throws Error (exit 2) for a letter whose kind has no such form
+  void decode(Recorder& recorder) const;
   /// Name of the module that a stage's input belongs to when it is saved for backward.
   std::string_view input_module(const Stage& stage) const;
 

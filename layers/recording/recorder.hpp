@@ -34,6 +34,12 @@ inline Use update(Tensor tensor) { return {tensor, Access::update}; }
 /// The innermost scope of a kind around an op of a program, or -1.
 int enclosing(const Program& program, const execution::Op& op, std::string_view kind);
 
+/// Sizes of a program of one more token of each of some sequences.
+struct DecodeShape {
+  std::int64_t sequences = 0;
+  std::int64_t window = 0;  ///< tokens that each has at most
+};
+
 /// The tensors that all layers of one microbatch read.
 struct Batch {
   std::int64_t sequence_tokens = 0;  ///< n = B * T, of all ranks that share the sequences
@@ -50,7 +56,9 @@ struct Batch {
   Tensor seq_idx;                           ///< (tokens) int32
   Tensor sequence_seq_idx;                  ///< (n) int32
   Tensor loss_scale;                        ///< (1) accum: 1 / counted targets of the whole step
-  int slot = 0;                             ///< which microbatch of the program
+  Tensor positions;  ///< (tokens) int32: each is one more token of a sequence, at this position …
+  DecodeShape decode;          ///< … of these
+  int slot = 0;                ///< which microbatch of the program
   bool accumulate = false;     ///< gradients are added: not the first microbatch of a step
   bool weights_later = false;  ///< backward leaves what it can of the weights' gradients for later
 };
@@ -129,6 +137,8 @@ class Recorder {
   /// Scratch bytes for one op, at least one.
   Tensor workspace(std::string_view name, std::size_t bytes);
 
+  /// What is kept of each sequence from one of its tokens to the next.
+  Tensor sequence_state(const execution::TensorInfo& info) { return program_.add(info); }
   Tensor parameter(const Parameter& parameter);
   Tensor gradient(const Parameter& parameter);
   /// The only buffer of a tensor.

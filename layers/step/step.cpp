@@ -205,15 +205,12 @@ EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,
   Program& program = step.program;
   program.begin_section("prologue");
   step.inputs = add_inputs(program, shape, model);
-  if (logits == Logits::chosen)
-    step.logit_rows = program.input(kLogitRows, Dtype::int32, {shape.capacity});
   gather_parameters(program, layout, sharing);
   step.loss = program.output("loss", model.precision().accumulation(), {2});
   step.hits = program.output(kHits, model.precision().accumulation(), {2});
-  if (logits != Logits::none)
-    step.logits = program.output(
-        kLogits, model.precision().accumulation(),
-        {logits == Logits::all ? shape.tokens : shape.capacity, model.config().vocabulary});
+  if (logits == Logits::all)
+    step.logits = program.output(kLogits, model.precision().accumulation(),
+                                 {shape.tokens, model.config().vocabulary});
   Handles handles;
   Recorder recorder(program, model.precision(), {}, handles);
   recorder.set_prefix("step");

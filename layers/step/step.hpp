@@ -84,19 +84,17 @@ TrainingProgram record_training(const Model& model, const StepShape& shape, cons
                                 const OptimizerConfig& optimizer,
                                 const execution::PersistentLayout& layout, const Sharing& sharing);
 
-/// The logits that an evaluation leaves behind: of all tokens of its last microbatch, or of as many
-/// as it has documents (EvaluationProgram::logit_rows).
-enum class Logits : unsigned char { none, all, chosen };
+/// The logits that an evaluation leaves behind: of all tokens of its last microbatch, or none.
+enum class Logits : unsigned char { none, all };
 
 /// An evaluation step: the loss of some microbatches, nothing changed.
 struct EvaluationProgram {
   Program program{"evaluate"};
   StepShape shape;
   StackedInputs inputs;
-  Tensor logit_rows;  ///< (C) int32, the tokens whose logits are left behind, if they are chosen
-  Tensor loss;        ///< (2) accum
-  Tensor hits;        ///< (2) accum, targets whose logit is the largest, and targets
-  Tensor logits;      ///< (n, V) or (C, V) accum, if asked for
+  Tensor loss;    ///< (2) accum
+  Tensor hits;    ///< (2) accum, targets whose logit is the largest, and targets
+  Tensor logits;  ///< (n, V) accum, if asked for
 };
 
 EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,

@@ -22,16 +22,14 @@ void stage(execution::Executor& executor, execution::Tensor input, const Tokens&
 
 }  // namespace
 
-forecast::TrainerOptions generation_options(const inputs::Deck& deck, std::int64_t sequences,
-                                            std::int64_t window, parallel::RankOrder order) {
+forecast::TrainerOptions generation_options(const inputs::Deck& deck,
+                                            const layers::DecodeShape& shape,
+                                            parallel::RankOrder order) {
   const layers::Sharing alone;
-  forecast::TrainerOptions options = forecast::trainer_options(
-      deck, {.capacities = {sequences}, .evaluates = true, .logits = layers::Logits::chosen}, 1,
-      alone.ranks, order);
+  forecast::TrainerOptions options = forecast::trainer_options(deck, {}, 1, alone.ranks, order);
   options.model.virtual_stages = 1;
-  options.model.products = {};  // a scale in 8 bits follows all rows: other prompts and padding
-  options.step.sequence = window;
-  options.step.tokens = sequences * window;
+  options.model.products = {};  // a scale in 8 bits follows all rows: other prompts
+  options.decode = shape;
   options.sharing = alone;
   options.state.host = {};
   options.state.weights_only = true;
@@ -39,53 +37,58 @@ forecast::TrainerOptions generation_options(const inputs::Deck& deck, std::int64
 }
 
 Generator::Generator(Trainer& trainer)
-    : recorded_(trainer.evaluation(trainer.plan().options().capacities.back()).recorded),
-      executor_(trainer.evaluation(trainer.plan().options().capacities.back()).executor),
-      vocabulary_(trainer.plan().options().model.vocabulary) {
-  STOWAGE_ASSERT(recorded_.logit_rows, "the program leaves no chosen logits behind");
-}
+    : recorded_(trainer.decode().recorded), executor_(trainer.decode().executor) {}
 
-std::span<const double> Generator::logits(std::span<const Tokens> sequences) {
-  const layers::StepShape& shape = recorded_.shape;
-  STOWAGE_ASSERT(std::ssize(sequences) == shape.capacity, "{} sequences for a program of {}",
-                 sequences.size(), shape.capacity);
-  Tokens tokens(static_cast<std::size_t>(shape.tokens), 0), starts = {0}, rows;
-  for (const Tokens& sequence : sequences) {
-    STOWAGE_ASSERT(!sequence.empty() && std::ssize(sequence) <= shape.sequence,
-                   "a sequence of {} tokens in a window of {}", sequence.size(), shape.sequence);
-    const std::int32_t first = starts.back();
-    std::ranges::copy(sequence, tokens.begin() + first);
-    rows.push_back(first + static_cast<std::int32_t>(sequence.size()) - 1);
-    starts.push_back(first + static_cast<std::int32_t>(shape.sequence));
-  }
-  stage(executor_, recorded_.inputs.tokens, tokens);
-  stage(executor_, recorded_.inputs.targets, Tokens(tokens.size(), -1));
-  stage(executor_, recorded_.inputs.cu_seqlens, starts);
-  stage(executor_, recorded_.logit_rows, rows);
+std::span<const double> Generator::advance(const Tokens& tokens) {
+  const layers::DecodeShape& shape = recorded_.shape;
+  STOWAGE_ASSERT(std::ssize(tokens) == shape.sequences, "{} sequences for a program of {}",
+                 tokens.size(), shape.sequences);
+  STOWAGE_ASSERT(position_ < shape.window, "a token at position {} of {}", position_, shape.window);
+  stage(executor_, recorded_.tokens, tokens);
+  stage(executor_, recorded_.positions,
+        Tokens(tokens.size(), static_cast<std::int32_t>(position_)));
+  stage(executor_, recorded_.cu_seqlens, {0, static_cast<std::int32_t>(shape.sequences)});
   executor_.step();
+  ++position_;
   logits_ = read_values(executor_, recorded_.logits, 0);
-  const auto wrong =
-      std::ranges::find_if(logits_, [](double logit) { return !std::isfinite(logit); });
-  if (wrong != logits_.end())
-    throw execution::Error(execution::Exit::runtime,
-                           fmt::format("prompt {}: the model's logits are not finite",
-                                       (wrong - logits_.begin()) / vocabulary_ + 1));
   return logits_;
 }
 
-std::vector<Continuation> Generator::generate(std::vector<Tokens> prompts, std::int64_t count,
-                                              const Sampling& sampling) {
+std::span<const double> Generator::logits_of(std::size_t sequence) const {
+  const std::size_t vocabulary =
+      logits_.size() / static_cast<std::size_t>(recorded_.shape.sequences);
+  const auto own = std::span(logits_).subspan(sequence * vocabulary, vocabulary);
+  if (!std::ranges::all_of(own, [](double logit) { return std::isfinite(logit); }))
+    throw execution::Error(
+        execution::Exit::runtime,
+        fmt::format("prompt {}: the model's logits are not finite", sequence + 1));
+  return own;
+}
+
+std::vector<Continuation> Generator::generate(const std::vector<Tokens>& prompts,
+                                              std::int64_t count, const Sampling& sampling) {
   std::vector<Continuation> made(prompts.size());
-  for (std::int64_t step = 0; step < count; ++step) {
-    const std::span<const double> all = logits(prompts);
+  const auto unfinished = [&](const Continuation& one) { return std::ssize(one.tokens) < count; };
+  Tokens next(prompts.size());
+  begin();
+  while (std::ranges::any_of(made, unfinished)) {
+    const auto at = static_cast<std::size_t>(position_);
+    for (std::size_t i = 0; i < prompts.size(); ++i) {  // those that are done take their last again
+      STOWAGE_ASSERT(!prompts[i].empty(), "prompt {} is empty", i + 1);
+      if (at < prompts[i].size())
+        next[i] = prompts[i][at];
+      else if (!made[i].tokens.empty())
+        next[i] = made[i].tokens.back();
+    }
+    (void)advance(next);
     for (std::size_t i = 0; i < prompts.size(); ++i) {
-      const auto own = all.subspan(i * static_cast<std::size_t>(vocabulary_),
-                                   static_cast<std::size_t>(vocabulary_));
+      if (at + 1 < prompts[i].size() || !unfinished(made[i])) continue;
+      const std::span<const double> own = logits_of(i);
       const std::int32_t token = sample(
-          own, sampling, execution::uniform(sampling.seed, i, static_cast<std::uint64_t>(step)));
-      made[i].tokens.push_back(token);
+          own, sampling,
+          execution::uniform(sampling.seed, i, static_cast<std::uint64_t>(made[i].tokens.size())));
       made[i].log_probabilities.push_back(log_probability(own, token));
-      prompts[i].push_back(token);
+      made[i].tokens.push_back(token);
     }
   }
   return made;

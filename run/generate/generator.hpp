@@ -15,11 +15,11 @@ namespace stowage::run {
 using Tokens = std::vector<std::int32_t>;
 
 /// Options of a trainer that only generates, on one rank: weights without gradients and moments,
-/// and one evaluation program of `sequences` documents of `window` positions each, which leaves the
-/// logits of one position of each behind.
+/// what is kept of each sequence, and one program, of one more token of each.
 /// @param order of communication: that of the machine
-forecast::TrainerOptions generation_options(const inputs::Deck& deck, std::int64_t sequences,
-                                            std::int64_t window, parallel::RankOrder order);
+forecast::TrainerOptions generation_options(const inputs::Deck& deck,
+                                            const layers::DecodeShape& shape,
+                                            parallel::RankOrder order);
 
 /// A prompt's further tokens.
 struct Continuation {
@@ -27,28 +27,32 @@ struct Continuation {
   std::vector<double> log_probabilities;  ///< of each by the model alone, in nats
 };
 
-/// Continues sequences token by token. A sequence stands at the start of its document; the rest of
-/// the document is token 0, which no position before it sees. Each token costs a forward pass over
-/// all windows.
+/// Continues sequences token by token, all at the same position. Tokens of a prompt go through the
+/// same program as those that are drawn behind it.
 class Generator {
  public:
   /// @param trainer of generation_options(), with its weights; outlives this
   explicit Generator(Trainer& trainer);
 
-  /// (sequences, V) logits of the token that follows each. They hold until the next call.
-  /// @param sequences as many as the program has, of 1 to `window` tokens each
-  /// @throws Error (exit 4) if one is not finite
-  std::span<const double> logits(std::span<const Tokens> sequences);
+  /// The next token is the first of its sequence.
+  void begin() { position_ = 0; }
+  /// Takes one more token of each sequence, of which there are at most `window`.
+  /// @return (sequences, V) logits of the token behind each; they hold until the next call
+  std::span<const double> advance(const Tokens& tokens);
 
   /// `count` further tokens of each prompt. What is drawn for a prompt follows from the seed, the
   /// place of the prompt and its logits.
-  std::vector<Continuation> generate(std::vector<Tokens> prompts, std::int64_t count,
+  /// @param prompts as many as the program has sequences; with `count` at most `window` tokens
+  /// @throws Error (exit 4) if a logit that a token is chosen by is not finite
+  std::vector<Continuation> generate(const std::vector<Tokens>& prompts, std::int64_t count,
                                      const Sampling& sampling);
 
  private:
-  const layers::EvaluationProgram& recorded_;
+  std::span<const double> logits_of(std::size_t sequence) const;
+
+  const layers::DecodeProgram& recorded_;
   execution::Executor& executor_;
-  std::int64_t vocabulary_;
+  std::int64_t position_ = 0;
   std::vector<double> logits_;
 };
 

@@ -217,12 +217,15 @@ void Machine::require_memory(const forecast::TrainerPlan& plan, std::size_t copy
         ", copy of the state {} (checkpoint.copy = \"device\"; \"host\", \"none\" and \"auto\" do "
         "without)",
         copy);
+  std::string of_sequences;
+  if (const std::size_t bytes = layout.bytes(Lifetime::sequence_state); bytes > 0)
+    of_sequences = fmt::format("states and caches of sequences {}, ", bytes);
   execution::throw_environment(
       "{} has {} bytes free, a rank needs {}: parameters {}, gradients {}, optimizer states {}, "
-      "transient {}, room of cuBLASLt {}{}",
+      "{}transient {}, room of cuBLASLt {}{}",
       rank_info_.gpu_name, free, needed, layout.bytes(Lifetime::parameter),
       layout.bytes(Lifetime::gradient), layout.bytes(Lifetime::optimizer_state),
-      plan.transient_bytes(), products, of_copy);
+      of_sequences, plan.transient_bytes(), products, of_copy);
 }
 
 #else

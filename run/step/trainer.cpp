@@ -28,6 +28,9 @@ Trainer::Trainer(std::unique_ptr<forecast::TrainerPlan> plan, execution::Backend
   for (const auto& evaluation : plan_->evaluation())
     evaluation_.push_back(std::make_unique<execution::Executor>(
         evaluation->recorded.program, evaluation->plan, device_, executor));
+  if (const forecast::TrainerPlan::Decode* decode = plan_->decode())
+    decode_ = std::make_unique<execution::Executor>(decode->recorded.program, decode->plan, device_,
+                                                    executor);
 }
 
 void Trainer::set_initial_state() {
@@ -40,6 +43,7 @@ void Trainer::set_initial_state() {
 Trainer::~Trainer() {
   training_.clear();
   evaluation_.clear();
+  decode_.reset();
   parallel::attach(plan_->options().sharing.ranks, {});
 }
 
@@ -56,6 +60,7 @@ std::vector<execution::Executor*> Trainer::executors() {
   for (const auto& of_class : training_)
     for (const auto& executor : of_class) all.push_back(executor.get());
   for (const auto& executor : evaluation_) all.push_back(executor.get());
+  if (decode_) all.push_back(decode_.get());
   return all;
 }
 
@@ -68,6 +73,11 @@ Trainer::Evaluation Trainer::evaluation(std::int64_t documents) {
   const std::size_t at = pick(documents);
   STOWAGE_ASSERT(at < evaluation_.size(), "the run has no evaluation program");
   return {plan_->evaluation()[at]->recorded, *evaluation_[at]};
+}
+
+Trainer::Decode Trainer::decode() {
+  STOWAGE_ASSERT(decode_ != nullptr, "the run has no program for one more token");
+  return {plan_->decode()->recorded, *decode_};
 }
 
 }  // namespace stowage::run

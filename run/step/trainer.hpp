@@ -39,13 +39,18 @@ class Trainer {
     const layers::EvaluationProgram& recorded;
     execution::Executor& executor;
   };
+  struct Decode {
+    const layers::DecodeProgram& recorded;
+    execution::Executor& executor;
+  };
   /// The smallest capacity that holds `documents` in every microbatch, of a class of room for rows
   /// of experts.
   /// @throws Error if none does
   Training training(std::int64_t documents, int capacity_class = 0);
-  /// Of all training and evaluation programs.
+  /// Of all programs.
   std::vector<execution::Executor*> executors();
   Evaluation evaluation(std::int64_t documents);
+  Decode decode();
 
  private:
   std::size_t pick(std::int64_t documents) const;
@@ -54,6 +59,7 @@ class Trainer {
   execution::Device device_;
   std::vector<std::vector<std::unique_ptr<execution::Executor>>> training_;
   std::vector<std::unique_ptr<execution::Executor>> evaluation_;
+  std::unique_ptr<execution::Executor> decode_;
 };
 
 }  // namespace stowage::run

@@ -1,0 +1,230 @@
+// One query a sequence over its cache of keys and values, formula in attention_step.hpp. Bound by
+// memory: a cache is read once, up to the token's position.
+//
+//   append:  k and v of the token to their row of the caches
+//   parts:   a block for kPart positions of a kv head and kHeads of the query heads that read it:
+//            scores, weights, sums of values; a team of lanes has a key or value, 16 bytes a lane
+//   combine: a block a query head adds its parts, first to last
+//
+// Blocks of the other query heads of a kv head are neighbours: what they read again is in the
+// second-level cache. Sums are fp32. Which part a position is in and the order of every sum depend
+// on the position alone, so a longer window changes no bit.
+
+#include <cmath>
+
+#include "kernels/access.cuh"
+#include "kernels/decode/decode_launch.hpp"
+#include "kernels/hopper/warp.cuh"
+
+namespace stowage::kernels::decode {
+namespace {
+
+using device::Access;
+using execution::Bf16;
+
+constexpr int kLanes = 32, kWarps = 8, kThreads = kWarps * kLanes;
+constexpr int kPartRows = static_cast<int>(kPart);
+
+template <class S>
+__global__ void __launch_bounds__(kThreads) append_kernel(const Attention<S> args) {
+  const std::int64_t b = blockIdx.x;
+  const int dim = args.head_dim, keys = args.kv_heads * dim;
+  const S* from = args.qkv + b * (args.heads + 2 * args.kv_heads) * dim + args.heads * dim;
+  const std::int64_t position = args.positions[b];
+  for (int i = static_cast<int>(threadIdx.x); i < keys; i += kThreads) {
+    const std::int64_t to =
+        ((b * args.kv_heads + i / dim) * args.window + position) * dim + i % dim;
+    args.keys[to] = from[i];
+    args.values[to] = from[keys + i];
+  }
+}
+
+/// The sum over the lanes of a team, in all of them.
+__device__ float team_sum(float value, int lanes) {
+  for (int mask = 1; mask < lanes; mask *= 2) value += __shfl_xor_sync(0xFFFFFFFFU, value, mask);
+  return value;
+}
+/// The sum over the lanes of a warp's teams that have one's place in theirs.
+__device__ float teams_sum(float value, int lanes) {
+  for (int mask = lanes; mask < kLanes; mask *= 2)
+    value += __shfl_xor_sync(0xFFFFFFFFU, value, mask);
+  return value;
+}
+
+/// What a block has of a cache.
+struct Part {
+  std::int64_t first;  ///< element of its first key or value
+  int count;           ///< positions
+  int head, heads;     ///< the first query head, and how many
+};
+
+/// scores(h, t) = scale q_h k_t.
+template <class S, bool kPacked>
+__device__ void make_scores(const Attention<S>& args, const Part& part, const float* q,
+                            float (*scores)[kPartRows], int lanes) {
+  using Data = Access<S, kPacked>;
+  const int dim = args.head_dim, teams = kThreads / lanes;
+  const int team = static_cast<int>(threadIdx.x) / lanes;
+  const int own = static_cast<int>(threadIdx.x) % lanes * Data::kSize;
+  for (int begin = 0; begin < part.count; begin += teams) {
+    const int t = begin + team;
+    float sums[kHeads] = {};
+    for (int p = own; p < dim && t < part.count; p += lanes * Data::kSize) {
+      float key[Data::kSize];
+      Data::unpack(Data::load(args.keys + part.first + std::int64_t{t} * dim + p), key);
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h)
+#pragma unroll
+        for (int i = 0; i < Data::kSize; ++i) sums[h] = fmaf(q[h * dim + p + i], key[i], sums[h]);
+    }
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+      const float score = team_sum(sums[h], lanes);
+      if (own == 0 && t < part.count) scores[h][t] = score;
+    }
+  }
+}
+
+/// Makes a head's scores exp(score - largest). @return largest and sum, in all lanes of a warp
+__device__ float2 soften(float* scores, int count, int lane) {
+  float largest = -INFINITY;
+  for (int t = lane; t < count; t += kLanes) largest = fmaxf(largest, scores[t]);
+  largest = hopper::lanes_max<kLanes>(largest);
+  float sum = 0;
+  for (int t = lane; t < count; t += kLanes) {
+    scores[t] = expf(scores[t] - largest);
+    sum += scores[t];
+  }
+  return {largest, hopper::lanes_sum<kLanes>(sum)};
+}
+
+/// sums(w, h, p) = sum of weights times values of the positions that warp w takes.
+template <class S, bool kPacked>
+__device__ void sum_values(const Attention<S>& args, const Part& part,
+                           const float (*weights)[kPartRows], float* sums, int lanes) {
+  using Data = Access<S, kPacked>;
+  const int dim = args.head_dim, teams = kThreads / lanes;
+  const int warp = static_cast<int>(threadIdx.x) / kLanes;
+  const int team = static_cast<int>(threadIdx.x) / lanes;
+  const int own = static_cast<int>(threadIdx.x) % lanes * Data::kSize;
+  for (int base = 0; base < dim; base += lanes * Data::kSize) {
+    const int p = base + own;
+    float some[kHeads][Data::kSize] = {};
+    for (int t = team; t < part.count && p < dim; t += teams) {
+      float value[Data::kSize];
+      Data::unpack(Data::load(args.values + part.first + std::int64_t{t} * dim + p), value);
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h)
+#pragma unroll
+        for (int i = 0; i < Data::kSize; ++i)
+          some[h][i] = fmaf(weights[h][t], value[i], some[h][i]);
+    }
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h)
+#pragma unroll
+      for (int i = 0; i < Data::kSize; ++i) {
+        const float sum = teams_sum(some[h][i], lanes);
+        if (team * lanes % kLanes == 0 && p < dim) sums[(warp * kHeads + h) * dim + p + i] = sum;
+      }
+  }
+}
+
+template <class S, bool kPacked>
+__global__ void __launch_bounds__(kThreads) parts_kernel(const Attention<S> args, int lanes) {
+  extern __shared__ float shared[];  // q (kHeads, P), sums (kWarps, kHeads, P)
+  __shared__ float scores[kHeads][kPartRows];
+  const int dim = args.head_dim, group = args.heads / args.kv_heads;
+  const int shares = (group + kHeads - 1) / kHeads;
+  const int share = static_cast<int>(blockIdx.x) % shares;
+  const int kv_head = static_cast<int>(blockIdx.x) / shares % args.kv_heads;
+  const int index = static_cast<int>(blockIdx.y);
+  const std::int64_t b = static_cast<int>(blockIdx.x) / shares / args.kv_heads;
+  const std::int64_t first = index * kPart, length = args.positions[b] + 1;
+  if (first >= length) return;
+  const Part part{((b * args.kv_heads + kv_head) * args.window + first) * dim,
+                  static_cast<int>(min(kPart, length - first)), kv_head * group + share * kHeads,
+                  min(kHeads, group - share * kHeads)};
+  float* const q = shared;
+  float* const sums = shared + kHeads * dim;
+  const S* from = args.qkv + (b * (args.heads + 2 * args.kv_heads) + part.head) * dim;
+  for (int i = static_cast<int>(threadIdx.x); i < kHeads * dim; i += kThreads)
+    q[i] = i < part.heads * dim ? args.scale * device::to_float(from[i]) : 0;
+  __syncthreads();
+  make_scores<S, kPacked>(args, part, q, scores, lanes);
+  __syncthreads();
+  const int warp = static_cast<int>(threadIdx.x) / kLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const auto result = [&](int h) {
+    return args.workspace + ((b * args.heads + part.head + h) * gridDim.y + index) * (dim + 2);
+  };
+  if (warp < kHeads) {
+    const float2 of = soften(scores[warp], part.count, lane);
+    if (lane == 0 && warp < part.heads) {
+      result(warp)[dim] = of.x;
+      result(warp)[dim + 1] = of.y;
+    }
+  }
+  __syncthreads();
+  sum_values<S, kPacked>(args, part, scores, sums, lanes);
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < part.heads * dim; i += kThreads) {
+    float sum = 0;
+    for (int w = 0; w < kWarps; ++w) sum += sums[w * kHeads * dim + i];
+    result(i / dim)[i % dim] = sum;
+  }
+}
+
+template <class S>
+__global__ void __launch_bounds__(kThreads) combine_kernel(const Attention<S> args, int room) {
+  const int dim = args.head_dim;
+  const std::int64_t row = blockIdx.x, b = row / args.heads;
+  const int count = static_cast<int>(args.positions[b] / kPart) + 1;
+  const float* parts = args.workspace + row * room * (dim + 2);
+  const auto of = [&](int part, int p) { return parts[std::int64_t{part} * (dim + 2) + p]; };
+  float largest = -INFINITY;
+  for (int i = 0; i < count; ++i) largest = fmaxf(largest, of(i, dim));
+  for (int p = static_cast<int>(threadIdx.x); p < dim; p += kThreads) {
+    float sum = 0, weights = 0;
+    for (int i = 0; i < count; ++i) {
+      const float weight = expf(of(i, dim) - largest);
+      weights = fmaf(weight, of(i, dim + 1), weights);
+      sum = fmaf(weight, of(i, p), sum);
+    }
+    args.o[row * dim + p] = device::round_to<S>(sum / weights);
+  }
+}
+
+/// Lanes that take one key or value: as many as have a pack of it, a power of two.
+int team_lanes(int packs) {
+  int lanes = 1;
+  while (lanes < packs && lanes < kLanes) lanes *= 2;
+  return lanes;
+}
+
+}  // namespace
+
+template <class S>
+int launch(const Attention<S>& args, void* handle) {
+  if (args.sequences == 0) return cudaSuccess;
+  const auto stream = static_cast<cudaStream_t>(handle);
+  const auto room = static_cast<int>(parts(args.window));
+  const int shares = (args.heads / args.kv_heads + kHeads - 1) / kHeads;
+  const bool packed = device::whole_packs<S>({args.head_dim}, {args.keys, args.values});
+  const int lanes = team_lanes(args.head_dim / (packed ? device::kPackSize<S> : 1));
+  const auto floats = static_cast<std::size_t>((kWarps + 1) * kHeads * args.head_dim);
+  append_kernel<S><<<static_cast<unsigned>(args.sequences), kThreads, 0, stream>>>(args);
+  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
+  const dim3 grid(static_cast<unsigned>(args.sequences * args.kv_heads * shares),
+                  static_cast<unsigned>(room));
+  const auto kernel = packed ? parts_kernel<S, true> : parts_kernel<S, false>;
+  kernel<<<grid, kThreads, floats * sizeof(float), stream>>>(args, lanes);
+  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
+  combine_kernel<S>
+      <<<static_cast<unsigned>(args.sequences * args.heads), kThreads, 0, stream>>>(args, room);
+  return cudaGetLastError();
+}
+
+template int launch(const Attention<float>&, void*);
+template int launch(const Attention<Bf16>&, void*);
+
+}  // namespace stowage::kernels::decode
