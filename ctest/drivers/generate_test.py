@@ -7,6 +7,7 @@ import collections
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -62,6 +63,13 @@ class Runner:
             assert words in message, f"'{words}' is not in: {message}"
 
 
+def kept_bytes(prompts, window, size):
+    """Of the tiny deck: rows of the convolution, state of the scan, keys and values, each in whole
+    buckets of 2048 elements."""
+    parts = ((3 * 96, size), (4 * 16 * 8, 4), (2 * window * 8, size), (2 * window * 8, size))
+    return sum((prompts * elements + 2047) // 2048 * 2048 * each for elements, each in parts)
+
+
 def log_softmax(logits):
     shifted = logits - logits.max(axis=-1, keepdims=True)
     return shifted - numpy.log(numpy.exp(shifted).sum(axis=-1, keepdims=True))
@@ -78,6 +86,10 @@ def log_probabilities_are_those_of_an_evaluation(r):
         assert bytes(line["tokens"]).decode() == line["text"], line
         assert f"\n{PROMPT}{line['text']}\n" in said, said
         assert f"weights   {dtype}/step_00000030.h5, of step 30\n" in said, said
+        kept = kept_bytes(1, len(PROMPT) + 24, {"fp32": 4, "bf16": 2}[dtype])
+        assert f"window    {len(PROMPT) + 24} tokens\n" in said, said
+        assert f"kept      {kept} bytes of states and caches\n" in said, said
+        assert re.search(r"^# [\d.]+ s, [\d.]+ ms a position, [\d.]+ tokens/s", said, re.M), said
         # What was generated is held out, and evaluated by the run's own programs.
         pathlib.Path("said.txt").write_text(PROMPT + line["text"], encoding="utf-8")
         r.run("train", *r.keys, *keys, "data.validation_path=said.txt", "train.global_batch_size=1",
@@ -127,6 +139,7 @@ def prompts_of_a_file_are_a_batch(r):
                              "--tokens", "9")
     assert [line["prompt"] for line in lines] == prompts, lines
     assert "# --prompt 1: 5 tokens, and 9 behind them\n" in said, said
+    assert f"kept      {kept_bytes(3, len(prompts[1]) + 9, 4)} bytes" in said, said
     assert "# --prompt-file prompts.txt: line 2: 1 tokens, and 9 behind them\n" in said, said
     for prompt, together in zip(prompts, lines):
         _, (alone,) = r.generate("--prompt", prompt, "--tokens", "9")

@@ -1,4 +1,4 @@
-// One more token of each sequence, again and again, against the operators that take whole documents.
+// One more token of each sequence, again and again, against operators that take whole documents.
 #include <gtest/gtest.h>
 
 #include <functional>

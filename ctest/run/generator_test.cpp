@@ -1,6 +1,6 @@
 // What a trainer of weights alone says next, against the programs that training evaluates with: a
-// token of each sequence at a time, by states and caches. Built twice: on the host in all types, and
-// for a GPU (STOWAGE_TEST_CUDA), against the host's evaluation.
+// token of each sequence at a time, by states and caches. Built twice: for the host in all types,
+// and for a GPU (STOWAGE_TEST_CUDA), against the host's evaluation.
 #include <gtest/gtest.h>
 
 #include <algorithm>

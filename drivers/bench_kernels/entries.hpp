@@ -19,6 +19,7 @@ std::vector<Entry> mixer_entries();
 Entry moe_layer_entry();
 std::vector<Entry> activation_entries();
 std::vector<Entry> cross_entropy_entries();
+std::vector<Entry> decode_entries();
 std::vector<Entry> elementwise_entries();
 std::vector<Entry> embedding_entries();
 std::vector<Entry> fp8_entries();

@@ -24,9 +24,9 @@ std::vector<Entry> hopper_entries() {
 std::vector<Entry> registry() {
   std::vector<Entry> entries = {copy_entry(), conv1d_forward_entry(), conv1d_backward_entry(),
                                 product_entry()};
-  for (const auto& family :
-       {hopper_entries, linear_entries, cross_entropy_entries, norm_entries, activation_entries,
-        embedding_entries, rope_entries, elementwise_entries, moe_entries, optimizer_entries})
+  for (const auto& family : {hopper_entries, linear_entries, cross_entropy_entries, norm_entries,
+                             activation_entries, embedding_entries, rope_entries, decode_entries,
+                             elementwise_entries, moe_entries, optimizer_entries})
     for (Entry& entry : family()) entries.push_back(std::move(entry));
   return entries;
 }

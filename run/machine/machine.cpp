@@ -224,8 +224,8 @@ void Machine::require_memory(const forecast::TrainerPlan& plan, std::size_t copy
       "{} has {} bytes free, a rank needs {}: parameters {}, gradients {}, optimizer states {}, "
       "{}transient {}, room of cuBLASLt {}{}",
       rank_info_.gpu_name, free, needed, layout.bytes(Lifetime::parameter),
-      layout.bytes(Lifetime::gradient), layout.bytes(Lifetime::optimizer_state),
-      of_sequences, plan.transient_bytes(), products, of_copy);
+      layout.bytes(Lifetime::gradient), layout.bytes(Lifetime::optimizer_state), of_sequences,
+      plan.transient_bytes(), products, of_copy);
 }
 
 #else
