@@ -58,7 +58,7 @@ struct Part {
   int head, heads;     ///< the first query head, and how many
 };
 
-/// scores(h, t) = scale q_h k_t.
+/// scores(h, t) = scale q_h k_t. A lane keeps its columns of the queries in registers.
 template <class S, bool kPacked>
 __device__ void make_scores(const Attention<S>& args, const Part& part, const float* q,
                             float (*scores)[kPartRows], int lanes) {
@@ -66,21 +66,28 @@ __device__ void make_scores(const Attention<S>& args, const Part& part, const fl
   const int dim = args.head_dim, teams = kThreads / lanes;
   const int team = static_cast<int>(threadIdx.x) / lanes;
   const int own = static_cast<int>(threadIdx.x) % lanes * Data::kSize;
-  for (int begin = 0; begin < part.count; begin += teams) {
-    const int t = begin + team;
-    float sums[kHeads] = {};
-    for (int p = own; p < dim && t < part.count; p += lanes * Data::kSize) {
-      float key[Data::kSize];
-      Data::unpack(Data::load(args.keys + part.first + std::int64_t{t} * dim + p), key);
+  for (int base = 0; base < dim; base += lanes * Data::kSize) {
+    const int p = base + own;
+    float query[kHeads][Data::kSize] = {};
 #pragma unroll
-      for (int h = 0; h < kHeads; ++h)
+    for (int h = 0; h < kHeads; ++h)
 #pragma unroll
-        for (int i = 0; i < Data::kSize; ++i) sums[h] = fmaf(q[h * dim + p + i], key[i], sums[h]);
-    }
+      for (int i = 0; i < Data::kSize; ++i)
+        if (p < dim) query[h][i] = q[h * dim + p + i];
+#pragma unroll 2
+    for (int begin = 0; begin < part.count; begin += teams) {
+      const int t = begin + team;
+      float key[Data::kSize] = {};
+      if (p < dim && t < part.count)
+        Data::unpack(Data::load(args.keys + part.first + std::int64_t{t} * dim + p), key);
 #pragma unroll
-    for (int h = 0; h < kHeads; ++h) {
-      const float score = team_sum(sums[h], lanes);
-      if (own == 0 && t < part.count) scores[h][t] = score;
+      for (int h = 0; h < kHeads; ++h) {
+        float sum = 0;
+#pragma unroll
+        for (int i = 0; i < Data::kSize; ++i) sum = fmaf(query[h][i], key[i], sum);
+        sum = team_sum(sum, lanes);
+        if (own == 0 && t < part.count) scores[h][t] = base == 0 ? sum : scores[h][t] + sum;
+      }
     }
   }
 }
@@ -110,6 +117,7 @@ __device__ void sum_values(const Attention<S>& args, const Part& part,
   for (int base = 0; base < dim; base += lanes * Data::kSize) {
     const int p = base + own;
     float some[kHeads][Data::kSize] = {};
+#pragma unroll 4
     for (int t = team; t < part.count && p < dim; t += teams) {
       float value[Data::kSize];
       Data::unpack(Data::load(args.values + part.first + std::int64_t{t} * dim + p), value);
