@@ -64,6 +64,8 @@ struct Parameter {
   std::vector<std::string_view> allowed = {};
   /// Does the value decide what a step computes?
   bool numerics = false;
+  /// The letter of the layers that it is a size of; empty: of any model, or of none.
+  std::string_view letter = {};
   /// One or more sentences.
   std::string_view help = {};
   /// What 0 stands for in a deck, if it is derived from other keys.

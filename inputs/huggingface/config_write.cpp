@@ -16,6 +16,13 @@ Json to_json(const Value& value) {
   return std::visit([](const auto& held) { return Json(held); }, value);
 }
 
+/// Whether a key decides what a model of this pattern computes.
+bool is_of_model(const Deck::Row& row, std::string_view pattern) {
+  const std::span<const std::string_view> others = training_keys();
+  return row.parameter.section() == "model" && std::ranges::find(others, row.key) == others.end() &&
+         (row.parameter.letter.empty() || pattern.find(row.parameter.letter) != pattern.npos);
+}
+
 class Writer {
  public:
   Writer(const Family& family, const Deck& deck, std::string_view like)
@@ -30,6 +37,7 @@ class Writer {
     put("architectures", Json::array({std::string(family_.architecture)}));
     put("model_type", std::string(family_.model_type));
     for (const ConfigRow& row : family_.config) write(row);
+    require_defaults();
     const std::string& dtype = deck_.get<std::string>("train.dtype");
     const auto found = std::ranges::find(dtype_words(), dtype, &Word::ours);
     if (found == dtype_words().end())
@@ -97,6 +105,22 @@ class Writer {
       case Meaning::ignored:
         return;
     }
+  }
+
+  /// Of the keys that the family does not name.
+  void require_defaults() const {
+    std::vector<std::string_view> named;
+    for (const ConfigRow& row : family_.config)
+      for (const std::string_view key : keys_of(row)) named.push_back(key);
+    for (const Deck::Row& row : deck_.rows())
+      if (is_of_model(row, pattern_) && std::ranges::find(named, row.key) == named.end())
+        require_default(row);
+  }
+
+  void require_default(const Deck::Row& row) const {
+    Value value = row.parameter.fallback;
+    if (row.parameter.derived) value = row.parameter.derived(deck_);
+    if (row.value != value) refuse(row.key, to_toml(value));
   }
 
   const ConfigRow* row_of(Meaning meaning) const {
@@ -220,15 +244,20 @@ std::vector<std::string> other_than_model(const Config& config, const Deck& deck
   const Deck theirs = Deck::parse(config.deck_text() + "[data]\nsource = \"synthetic\"\n", origin,
                                   {}, config.places);
   std::vector<std::string> differing;
-  for (const auto& [key, value] : config.keys) {
-    // How weights began, and in what order sums are made: weights fit whatever these are.
-    if (key == "model.init_std" || key == "model.mamba_chunk_size") continue;
-    const bool same = key == "model.pattern" ? without_cuts(theirs.get<std::string>(key)) ==
-                                                   without_cuts(deck.get<std::string>(key))
-                                             : theirs.value(key) == deck.value(key);
+  const std::string pattern = without_cuts(theirs.get<std::string>("model.pattern"));
+  const auto is_fixed = [&](std::string_view key) {
+    return std::ranges::any_of(config.family->config, [&](const ConfigRow& row) {
+      return row.meaning == Meaning::ours_fixed && row.ours == key;
+    });
+  };
+  for (const Deck::Row& row : theirs.rows()) {
+    if (!is_of_model(row, pattern) && !is_fixed(row.key)) continue;
+    const bool same = row.key == "model.pattern"
+                          ? pattern == without_cuts(deck.get<std::string>(row.key))
+                          : row.value == deck.value(row.key);
     if (!same)
       differing.push_back(
-          fmt::format("{}, the folder has {}", deck.cite(key), to_toml(theirs.value(key))));
+          fmt::format("{}, the folder has {}", deck.cite(row.key), to_toml(row.value)));
   }
   return differing;
 }

@@ -62,6 +62,22 @@ std::span<const Word> scaling_words() {
   return kWords;
 }
 
+std::span<const std::string_view> training_keys() {
+  static constexpr auto kKeys = std::to_array<std::string_view>(
+      {"model.init_std", "model.mamba_chunk_size", "model.mamba_mixer", "model.moe_aux_loss_coeff",
+       "model.moe_z_loss_coeff", "model.moe_expert_bias_update_rate"});
+  return kKeys;
+}
+
+std::vector<std::string_view> keys_of(const ConfigRow& row) {
+  if (row.meaning == Meaning::limits) return {"model.mamba_dt_min", "model.mamba_dt_max"};
+  std::vector<std::string_view> keys;
+  if (!row.ours.empty()) keys.push_back(row.ours);
+  if (row.meaning == Meaning::rope)
+    for (const Word& word : scaling_words()) keys.push_back(word.ours);
+  return keys;
+}
+
 std::span<const std::string_view> common_keys() {
   static constexpr auto kKeys = std::to_array<std::string_view>(
       {// what the file is, and how the weights are stored

@@ -37,7 +37,8 @@ enum class Meaning : unsigned char {
   opposite,    ///< a flag that is true where ours is false
   fixed,       ///< must have the value of `fallback`: anything else is refused, and `help` says why
   ignored,     ///< decides nothing that is computed here or there
-  ours_fixed,  ///< no key of theirs: the deck's key must have the value of `fallback`
+  ours_fixed,  ///< no key of theirs: the deck's key must have the value of `fallback`, which is not
+               ///< its default
   pattern,     ///< one letter a layer, as a string or a list of the family's words
   period,      ///< where there is no list of words for `pattern`: of num_hidden_layers layers every
                ///< so many-th is the family's last word, all others are its first
@@ -49,7 +50,8 @@ enum class Meaning : unsigned char {
   rotary_part  ///< partial_rotary_factor, in the object of the `rope` row or, older, outside
 };
 
-/// Keys of config.json and of a deck.
+/// Keys of config.json and of a deck. A key of [model] that no row of a family has must be at its
+/// default, unless it is one of training_keys().
 struct ConfigRow {
   Meaning meaning = Meaning::same;
   std::vector<std::string_view> theirs;  ///< their key, then older names of it
@@ -102,6 +104,13 @@ std::span<const Word> dtype_words();
 
 /// What rope_type "llama3" needs, and keys of ours.
 std::span<const Word> scaling_words();
+
+/// Keys of [model] that decide how weights begin, how they are trained, or in what order sums are
+/// made: a model's files fit whatever these are.
+std::span<const std::string_view> training_keys();
+
+/// The keys of [model] that a row says.
+std::vector<std::string_view> keys_of(const ConfigRow& row);
 
 /// Keys that every family may have and that decide nothing: how a model is stored and used.
 std::span<const std::string_view> common_keys();

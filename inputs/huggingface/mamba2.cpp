@@ -37,8 +37,6 @@ std::vector<ConfigRow> config() {
       {same, {"conv_kernel"}, "model.mamba_conv_width", "4"},
       {same, {"chunk_size"}, "model.mamba_chunk_size", "256"},
       {limits, {"time_step_limit"}, "", "[0.0, Infinity]"},
-      {ours_fixed, {}, "model.mamba_num_groups", "1"},
-      {ours_fixed, {}, "model.apply_layernorm_1p", "false"},
       {fixed, {"n_groups"}, "", "1", "", "a gated norm over all groups at once"},
       {fixed, {"use_bias"}, "", "false", "", "biases of projections"},
       {fixed, {"use_conv_bias"}, "", "true", "", "convolution without a bias"},

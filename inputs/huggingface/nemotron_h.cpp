@@ -71,14 +71,6 @@ std::vector<ConfigRow> sizes() {
 
 std::vector<ConfigRow> fixed_rows() {
   return {
-      {ours_fixed, {}, "model.untie_embeddings", "true"},
-      {ours_fixed, {}, "model.position_embedding", "\"none\"", "*"},
-      {ours_fixed, {}, "model.qk_layernorm", "false", "*"},
-      {ours_fixed, {}, "model.attention_output_gate", "false", "*"},
-      {ours_fixed, {}, "model.apply_layernorm_1p", "false"},
-      {ours_fixed, {}, "model.moe_shared_expert_gate", "false", "E"},
-      {ours_fixed, {}, "model.moe_score_function", "\"sigmoid\"", "E"},
-      {ours_fixed, {}, "model.moe_router_force_load", "\"none\"", "E"},
       {same, {"mlp_hidden_act"}, "model.activation", "\"relu2\"", "-E"},
       {fixed, {"tie_word_embeddings"}, "", "false", "", "the family has a head of its own"},
       {fixed, {"moe_latent_size"}, "", "null", "", "experts in a latent width"},

@@ -125,10 +125,7 @@ std::vector<ConfigRow> with_experts(std::vector<ConfigRow> rows, std::string_vie
                  "E"},
                 {ours_fixed, {}, "model.moe_shared_expert_gate", "true", "E"},
                 {ours_fixed, {}, "model.moe_score_function", "\"softmax\"", "E"},
-                {ours_fixed, {}, "model.moe_router_topk_scaling_factor", "1.0", "E"},
-                {ours_fixed, {}, "model.moe_num_groups", "1", "E"},
                 {ours_fixed, {}, "model.moe_expert_bias_update_rate", "0.0", "E"},
-                {ours_fixed, {}, "model.moe_router_force_load", "\"none\"", "E"},
                 {fixed, {"mlp_only_layers"}, "", "[]", "", "MLPs among the layers of experts"},
                 {ignored, {"intermediate_size", "router_aux_loss_coef"}},
             });
@@ -162,7 +159,6 @@ std::vector<ConfigRow> with_experts() {
                           {same, {"vocab_size"}, "model.vocab_size", "248320"},
                           {same, {"hidden_size"}, "model.hidden_size", "2048"},
                           {same, {"num_key_value_heads"}, "model.num_query_groups", "2", "*"},
-                          {ours_fixed, {}, "model.moe_norm_topk_prob", "true", "E"},
                       }),
                       "256", "8");
 }

@@ -56,8 +56,11 @@ std::vector<Row<ModelConfig>> rows<ModelConfig>() {
   std::vector<const layers::Kind*> kinds = layers::all_kinds();
   std::ranges::stable_partition(kinds,
                                 [](const layers::Kind* k) { return std::ispunct(k->letter); });
-  for (const layers::Kind* kind : kinds)
+  for (const layers::Kind* kind : kinds) {
+    const std::size_t before = all.size();
     if (kind->rows) kind->rows(all);
+    for (std::size_t i = before; i < all.size(); ++i) all[i].parameter.letter = {&kind->letter, 1};
+  }
   append(all, &ModelConfig::products);
   return all;
 }
