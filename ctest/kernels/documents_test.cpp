@@ -3,6 +3,7 @@
 #include "ctest/kernels/operator_arrays.hpp"
 #include "execution/error.hpp"
 #include "kernels/documents/document_index.hpp"
+#include "kernels/documents/later_tokens.hpp"
 
 namespace stowage::kernels::test {
 namespace {
@@ -41,6 +42,17 @@ TEST(documents, random_boundaries_match_a_plain_count) {
     for (std::size_t c = 1; c < starts.size(); ++c) ended += starts[c] <= t;
     ASSERT_EQ(index[t], static_cast<double>(ended)) << "token " << t;
   }
+}
+
+TEST(documents, later_tokens_end_with_their_document) {
+  const Array ids = int32_array({10, 11, -1, 13, 14, 15, 16}),
+              seq_idx = int32_array({0, 0, 0, 1, 2, 2, 2}), later(Dtype::int32, {7});
+  run(LaterTokens{7, 1}, {.ids = ids, .seq_idx = seq_idx, .later = later});
+  EXPECT_EQ(later.values(), (Values{11, -1, -1, -1, 15, 16, -1}));
+  run(LaterTokens{7, 2}, {.ids = ids, .seq_idx = seq_idx, .later = later});
+  EXPECT_EQ(later.values(), (Values{-1, -1, -1, -1, 16, -1, -1}));
+  run(LaterTokens{7, 9}, {.ids = ids, .seq_idx = seq_idx, .later = later});
+  EXPECT_EQ(later.values(), Values(7, -1));
 }
 
 TEST(documents, wrong_dtype_is_named) {

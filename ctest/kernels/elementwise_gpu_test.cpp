@@ -3,6 +3,7 @@
 #include "ctest/kernels/device_mirror.hpp"
 #include "ctest/kernels/operator_arrays.hpp"
 #include "kernels/documents/document_index.hpp"
+#include "kernels/documents/later_tokens.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/microbatch/take_row.hpp"
 
@@ -38,6 +39,17 @@ TEST(elementwise_gpu, add_is_the_hosts) {
             enqueue(q, op, {.a = a, .b = b, .out = a}, at);
           },
           {out, a});
+    }
+}
+
+TEST(elementwise_gpu, scale_is_the_hosts) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const Dtype storage : kFloatingTypes)
+    for (const std::int64_t count : kCounts) {
+      const Array x(storage, {count}, random.normal(count)), y(storage, {count});
+      const Scale op{x.view().buffer(), 0.3};
+      expect_same([&](Queue& q, auto& at) { enqueue(q, op, {.x = x, .y = y}, at); }, {y});
     }
 }
 
@@ -91,6 +103,25 @@ TEST(elementwise_gpu, documents_are_the_hosts) {
     expect_same(
         [&](Queue& q, auto& at) { enqueue(q, op, {.cu_seqlens = ends, .seq_idx = index}, at); },
         {index});
+  }
+}
+
+TEST(elementwise_gpu, later_tokens_are_the_hosts) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const std::int64_t tokens : kCounts) {
+    std::vector<std::int32_t> ids, documents;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      ids.push_back(static_cast<std::int32_t>(random.integer(-1, 60000)));
+      documents.push_back(static_cast<std::int32_t>(t / 5));
+    }
+    const Array from = int32_array(ids), seq_idx = int32_array(documents);
+    const Array later(Dtype::int32, {tokens});
+    expect_same(
+        [&](Queue& q, auto& at) {
+          enqueue(q, LaterTokens{tokens, 2}, {.ids = from, .seq_idx = seq_idx, .later = later}, at);
+        },
+        {later});
   }
 }
 

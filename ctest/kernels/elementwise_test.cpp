@@ -38,6 +38,17 @@ TEST(elementwise, add_rounds_once) {
   }
 }
 
+TEST(elementwise, scale_rounds_once) {
+  Random random;
+  for (const Dtype storage : kFloatingTypes) {
+    const Array x(storage, {37}, random.normal(37)), y(storage, {37});
+    run(Scale{x.view().buffer(), 0.3}, {.x = x, .y = y});
+    Values expected = x.values();
+    for (double& value : expected) value *= 0.3;
+    EXPECT_LE(relative_error(y.values(), expected), tolerance(storage, 1));
+  }
+}
+
 TEST(elementwise, columns_are_packed_and_put_back) {
   Random random;
   const std::int64_t rows = 700;

@@ -86,6 +86,19 @@ Cost Add::cost() const {
   return {static_cast<double>(each_one.elements()), 3 * bytes(each_one.elements(), each_one.dtype)};
 }
 
+void Scale::run(Queue& queue, const Operands<View>& views) const {
+  check(*this, views);
+  execution::with_storage_type(each_one.dtype, [&]<class S>() {
+    for_pieces(queue, detail::Scale<S>{views.x.as<const S>(), views.y.as<S>(),
+                                       static_cast<execution::Accumulation<S>>(factor),
+                                       each_one.elements()});
+  });
+}
+
+Cost Scale::cost() const {
+  return {static_cast<double>(each_one.elements()), 2 * bytes(each_one.elements(), each_one.dtype)};
+}
+
 void fill(Queue& queue, const View& x, double value) {
   Operands("fill").require(static_cast<bool>(x), "x is absent");
   const auto launch = [&]<class T>(T rounded) {

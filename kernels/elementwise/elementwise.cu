@@ -11,11 +11,16 @@ using stowage::kernels::detail::CopyRows;
 using stowage::kernels::detail::Fill;
 using stowage::kernels::detail::FillNormal;
 using stowage::kernels::detail::JoinColumns;
+using stowage::kernels::detail::Scale;
 using stowage::kernels::detail::SplitColumns;
 
 STOWAGE_INSTANTIATE_PARALLEL_FOR(Add<double>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(Add<float>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(Add<Bf16>);
+
+STOWAGE_INSTANTIATE_PARALLEL_FOR(Scale<double>);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(Scale<float>);
+STOWAGE_INSTANTIATE_PARALLEL_FOR(Scale<Bf16>);
 
 STOWAGE_INSTANTIATE_PARALLEL_FOR(Fill<double>);
 STOWAGE_INSTANTIATE_PARALLEL_FOR(Fill<float>);

@@ -36,6 +36,25 @@ struct Add {
   void run(execution::Queue& queue, const Operands<execution::View>& views) const;
 };
 
+/// y = factor * x, computed in the accumulation dtype and rounded once.
+struct Scale {
+  static constexpr std::string_view kName = "scale";
+  execution::BufferInfo each_one;  ///< dtype and shape of both operands
+  double factor;
+
+  template <class T>
+  struct Operands {
+    In<T> x;
+    Out<T> y;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("x", each_one.dtype, each_one.shape), o.x...);
+    f(out("y", each_one.dtype, each_one.shape), o.y...);
+  }
+  execution::Cost cost() const;
+  void run(execution::Queue& queue, const Operands<execution::View>& views) const;
+};
+
 /// y = x in dtype `to`: fp32 and bf16, or that of x.
 struct Cast {
   static constexpr std::string_view kName = "cast";

@@ -69,6 +69,21 @@ struct Add {
   }
 };
 
+/// Of few elements: one at a time.
+template <class S>
+struct Scale {
+  static constexpr int kElements = 1;
+
+  const S* x;
+  S* y;
+  execution::Accumulation<S> factor;
+  std::int64_t count;
+
+  STOWAGE_PORTABLE void operator()(std::int64_t i) const {
+    y[i] = static_cast<S>(factor * static_cast<execution::Accumulation<S>>(x[i]));
+  }
+};
+
 template <class T>
 struct Fill {
   static constexpr int kElements = kPiece<T>;
