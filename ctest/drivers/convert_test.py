@@ -54,6 +54,59 @@ def nemotron_h_is_that_of_transformers(p):
 
 
 @case
+def nemotron_h_with_latent_experts_and_further_tokens_is_that_of_transformers(p):
+    agreement.compare("nemotron_h_mtp", p, FIXTURES / "nemotron_h_mtp")
+
+
+@case
+def further_tokens_of_packed_documents_are_those_of_each_alone(p):
+    """Two documents in one sequence have the loss and the gradients of two sequences."""
+    folder = FIXTURES / "nemotron_h_mtp"
+    outputs = published.read_safetensors(folder / "reference" / "outputs.safetensors")
+    gradients = published.read_safetensors(folder / "reference" / "gradient.safetensors")
+    rows, tokens = outputs["tokens"].shape
+    keys = agreement.write_tokens(p, outputs["tokens"]) + [
+        f"train.seq_length={rows * tokens}", "train.micro_batch_size=1",
+        "train.global_batch_size=1", "data.packing=first_fit"]
+    p.run("convert", "import", folder / "model", "--out", "weights", "--deck", "it.toml")
+    with h5py.File(agreement.dumped(p, "it.toml", keys, 1, "weights/step_00000000.h5")) as file:
+        assert abs(file.attrs["loss"] - outputs["loss"][0]) < 1e-5 * outputs["loss"][0]
+        for name, values in agreement.tensors_below(file["gradient"]).items():
+            theirs = published.tensor_of("nemotron_h_mtp", name, gradients)
+            assert agreement.relative_error(values, theirs) < 1e-5, name
+
+
+@case
+def a_block_of_further_tokens_is_shared_or_left_out_by_the_deck(p):
+    """Files say how many blocks there are, not at how many depths they are used."""
+    folder = fresh("one", "nemotron_h_mtp")
+    tensors = published.read_folder(folder)
+    kept = {name: values for name, values in tensors.items()
+            if not name.startswith(("mtp.layers.2.", "mtp.layers.3."))}
+    published.write_safetensors(folder / "model.safetensors", kept)
+    set_keys(folder, num_nextn_predict_layers=1)
+    outputs = published.read_safetensors(
+        FIXTURES / "nemotron_h_mtp" / "reference" / "outputs.safetensors")
+    keys = agreement.write_tokens(p, outputs["tokens"])
+    p.run("convert", "import", folder, "--out", "weights", "--deck", "it.toml")
+    shared = ["model.mtp_num_layers=3", "model.mtp_use_repeated_layer=true"]
+    p.run("train", "it.toml", *keys, *shared, "run.steps=1", "run.output=shared.h5",
+          f"checkpoint.resume=hf:{folder}", "checkpoint.directory=ck")
+    with h5py.File("shared.h5") as file:
+        losses = file["/series/mtp/loss"][0]
+        assert losses.shape == (3,), losses
+        assert abs(losses[0] - outputs["mtp_losses"][0]) < 1e-5 * losses[0], losses
+    p.run("convert", "export", "ck/step_00000001.h5", "--out", "out")
+    assert json.loads(pathlib.Path("out/config.json").read_text())["num_nextn_predict_layers"] == 1
+    assert published.read_folder("out").keys() == kept.keys()
+    without = ["model.mtp_num_layers=0", "model.mtp_pattern="]
+    says = ["model.mtp_num_layers", "allow_changes"]
+    p.refuse("train", "it.toml", *keys, *without, f"checkpoint.resume=hf:{folder}", says=says)
+    p.run("train", "it.toml", *keys, *without, "checkpoint.allow_changes=true", "run.steps=1",
+          f"checkpoint.resume=hf:{folder}", "run.output=without.h5", "checkpoint.directory=")
+
+
+@case
 def llama_is_that_of_transformers(p):
     agreement.compare("llama", p, FIXTURES / "llama")
 
@@ -358,7 +411,9 @@ def bad_folders_are_refused(p):
     os.remove(folder / "model.safetensors")
     refused(folder, "neither", "model.safetensors")
     for keys, says in (({"moe_latent_size": 64}, ["moe_latent_size", "64"]),
-                       ({"num_nextn_predict_layers": 1}, ["num_nextn_predict_layers", "MTP"]),
+                       ({"num_nextn_predict_layers": 1}, ["no tensor 'mtp.layers."]),
+                       ({"mtp_layers_block_type": ["moe", "rwkv"], "num_nextn_predict_layers": 1},
+                        ["mtp_layers_block_type", "rwkv", "full_attention"]),
                        ({"model_type": "bamba"}, ["bamba", "a table of its names", "qwen3"]),
                        ({"new_thing": True}, ["new_thing", "not known"]),
                        ({"hidden_size": 24}, ["lm_head.weight", "F32 (32, 16)", "(32, 24)"]),

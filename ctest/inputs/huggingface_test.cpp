@@ -113,8 +113,10 @@ TEST(huggingface_config, convolutions_have_two_to_four_taps) {
 }
 
 TEST(huggingface_config, what_cannot_be_is_named) {
-  refuse(kPattern + R"(, "moe_latent_size": 128)", {"c", "moe_latent_size", "128", "latent"});
-  refuse(kPattern + R"(, "num_nextn_predict_layers": 1)", {"num_nextn_predict_layers", "MTP"});
+  refuse(kPattern + R"(, "moe_latent_size": "8")", {"c", "moe_latent_size", "8", "integer"});
+  refuse(kPattern + R"(, "num_nextn_predict_layers": -1)", {"num_nextn_predict_layers", "-1"});
+  refuse(kPattern + R"(, "num_nextn_predict_layers": 1, "mtp_hybrid_override_pattern": "*?")",
+         {"mtp_hybrid_override_pattern", "*?", "letters"});
   refuse(kPattern + R"(, "use_bias": true)", {"use_bias", "biases", "allowed: false"});
   refuse(kPattern + R"(, "tie_word_embeddings": true)", {"tie_word_embeddings"});
   refuse(kPattern + R"(, "surprise": 1)", {"surprise", "not known"});
@@ -131,6 +133,40 @@ TEST(huggingface_config, what_cannot_be_is_named) {
   refuse("", {"model_type 'new'", "nemotron_h", "llama"}, R"("model_type": "new")");
   expect_parts(usage_error([] { (void)parse_config("[1]", "c"); }), {"model_type"});
   expect_parts(usage_error([] { (void)parse_config("{", "c"); }), {"c", "no JSON"});
+}
+
+TEST(huggingface_config, nemotron_3_has_latent_experts_and_predicts_further_tokens) {
+  const std::string more = R"("hybrid_override_pattern": "M-", "moe_latent_size": 16,
+      "num_nextn_predict_layers": 2, "mtp_layers_block_type": ["attention", "moe"])";
+  const Config read = config(more);
+  const Deck deck = deck_of(read);
+  EXPECT_EQ(deck.get<std::int64_t>("model.moe_latent_size"), 16);  // the block has experts
+  EXPECT_EQ(deck.get<std::int64_t>("model.mtp_num_layers"), 2);
+  EXPECT_EQ(deck.get<std::string>("model.mtp_pattern"), "*E");
+  EXPECT_EQ(deck.get<std::int64_t>("model.num_attention_heads"), 4);
+  for (const std::string& like : {std::string(), "{" + kSmall + ", " + more + "}"})
+    EXPECT_EQ(parse_config(config_text(*read.family, deck, like), "again").keys, read.keys);
+  const auto changed = [&](const std::string& override) {
+    return Deck::parse(read.deck_text() + "[data]\nsource = \"synthetic\"\n", "c",
+                       std::vector<std::string>{override});
+  };
+  expect_parts(usage_error([&] {
+                 (void)config_text(*read.family, changed("model.moe_latent_norm=true"), {});
+               }),
+               {"moe_latent_norm", "nemotron_h", "false"});
+  EXPECT_TRUE(other_than_model(read, changed("model.mtp_loss_scaling_factor=0.1"), "c").empty());
+  expect_parts(
+      fmt::format("{}",
+                  fmt::join(other_than_model(read, changed("model.mtp_num_layers=3"), "c"), "")),
+      {"model.mtp_num_layers"});
+  // Of one block, whatever its depths.
+  const Config one = config(R"("hybrid_override_pattern": "M-", "num_nextn_predict_layers": 1)");
+  const Deck shared = Deck::parse(
+      one.deck_text() + "[data]\nsource = \"synthetic\"\n", "c",
+      std::vector<std::string>{"model.mtp_num_layers=3", "model.mtp_use_repeated_layer=true"});
+  EXPECT_TRUE(other_than_model(one, shared, "c").empty());
+  EXPECT_NE(config_text(*one.family, shared, {}).find("\"num_nextn_predict_layers\": 1"),
+            std::string::npos);
 }
 
 TEST(huggingface_config, written_config_says_the_same) {
@@ -338,6 +374,17 @@ TEST(huggingface_names, nemotron_h) {
   ASSERT_EQ(experts.size(), 4U);
   EXPECT_EQ(experts[2].name, "backbone.layers.3.mixer.experts.2.down_proj.weight");
   EXPECT_EQ(experts[2].begin, 2 * 32 * 24);
+  const ModelSizes further{.pattern = "M-", .further_pattern = "*E"};
+  const auto join = pieces_of("mtp.1.hidden_proj.weight", {2, 2}, family, further);
+  ASSERT_EQ(join.size(), 2U);  // a row each, the second half of theirs
+  EXPECT_EQ(join[1].name, "mtp.layers.2.eh_proj.weight");
+  EXPECT_EQ(join[1].shape, (std::vector<std::int64_t>{2, 4}));
+  EXPECT_EQ(join[1].begin, 2);
+  EXPECT_EQ(join[1].their_begin, 6);
+  EXPECT_EQ(pieces_of("mtp.1.final_norm.weight", {2}, family, further)[0].name,
+            "mtp.layers.3.final_layernorm.weight");
+  EXPECT_EQ(pieces_of("mtp.layers.3.router.weight", {4, 2}, family, further)[0].name,
+            "mtp.layers.3.mixer.gate.weight");
   EXPECT_EQ(pieces_of("output.weight", {64, 32}, family, sizes)[0].name, "lm_head.weight");
   EXPECT_EQ(pieces(family, sizes, "final_norm.weight", {32}, "model.")[0].name,
             "model.norm_f.weight");

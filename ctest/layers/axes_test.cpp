@@ -122,6 +122,34 @@ TEST(axes, variants_equal_one_rank) {
     }
 }
 
+TEST(axes, latent_experts_and_further_tokens_equal_one_rank) {
+  const Axes axes;
+  for (Case c : axes.grids())
+    for (const bool shared : {false, true}) {
+      c.zero = shared;
+      c.microbatches = shared ? 3 : 1;
+      forecast::TrainerOptions options = options_of("M*-E", Dtype::fp64);
+      predict_further(options, shared);
+      options.model.tied_embeddings = shared;
+      SCOPED_TRACE(text(c, "M*-E") + (shared ? ", one block" : ", a block for each depth"));
+      axes.compare(options, c);
+      if (testing::Test::HasFailure()) return;
+    }
+}
+
+// Documents end where they do for the next token's head, whichever rank has them.
+TEST(axes, further_tokens_of_packed_documents_equal_one_rank) {
+  const Axes axes;
+  for (Case c : axes.grids()) {
+    c.documents = {0, 5, 5, 14};
+    forecast::TrainerOptions options = options_of("M*-E", Dtype::fp64);
+    predict_further(options, false, "ME");
+    SCOPED_TRACE(text(c, "M*-E"));
+    axes.compare(options, c);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
 /// Grids of which some ranks share layers, with and without shards of states, and one of eight.
 std::vector<Case> tensor_grids(const Axes& axes) {
   std::vector<Case> found;

@@ -65,6 +65,23 @@ TEST(flops, gates_have_products_of_their_own) {
   EXPECT_DOUBLE_EQ(step_flops(model, {1, 1}).model - without, 3 * 2.0 * 2688 * (32 * 128 + 1));
 }
 
+TEST(flops, latent_experts_have_two_products_more) {
+  ModelConfig model = nano("E");
+  const double wide = step_flops(model, {1, 1}).model;
+  model.moe.latent = 1024;
+  const double narrower = 6 * 2.0 * 2 * 1856 * (2688 - 1024);
+  EXPECT_DOUBLE_EQ(step_flops(model, {1, 1}).model - wide, 3 * (4.0 * 2688 * 1024 - narrower));
+}
+
+TEST(flops, each_depth_has_a_block_a_head_and_what_joins_them) {
+  ModelConfig model = nano("M*E");
+  const double without = step_flops(model, kOneSequence).model;
+  model.mtp = {.depths = 2, .pattern = "*E", .shared = true};
+  const double join = 3 * kLength * 4 * 2688.0 * 2688;
+  EXPECT_NEAR(step_flops(model, kOneSequence).model - without,
+              2 * (step_flops(nano("*E"), kOneSequence).model + join), 1e-6 * without);
+}
+
 TEST(flops, swiglu_has_a_third_matrix) {
   ModelConfig model = nano("-");
   model.mlp.ffn = 8192;

@@ -30,8 +30,10 @@ TEST(kinds, a_test_has_one_of_its_own) {
 
 TEST(kinds, layers_save_what_their_modules_name_in_their_scopes) {
   for (const layers::Kind* kind : layers::all_kinds()) {
-    const forecast::TrainerPlan plan(
-        tiny_options(std::string(1, kind->letter), execution::Dtype::fp32));
+    forecast::TrainerOptions options =
+        tiny_options(std::string(1, kind->letter), execution::Dtype::fp32);
+    options.model.moe.latent = 8;
+    const forecast::TrainerPlan plan(options);
     const execution::Program& program = plan.training().front()->recorded.program;
     Names named{std::string(kind->norm_module), std::string(kind->input_module)}, saved, scopes;
     for (const inputs::Module& module : kind->modules)
@@ -99,6 +101,23 @@ TEST(kinds, finite_differences_agree_with_gated_forms) {
   const auto found = slice.compare();
   EXPECT_LE(found.error, 1) << found.parameter;
   EXPECT_GT(found.error, 0);
+}
+
+TEST(kinds, finite_differences_agree_with_latent_experts_and_further_tokens) {
+  const auto backend = execution::make_host_backend();
+  for (const auto& [shared, untied] : {std::pair{"false", "true"}, {"true", "false"}}) {
+    run::GradientSlice slice(
+        deck_of("-", {"model.moe_latent_size=32", "model.moe_latent_norm=true",
+                      "model.moe_shared_expert_hidden_size=64", "model.mtp_num_layers=2",
+                      "model.mtp_pattern=E", "model.mtp_loss_scaling_factor=0.7",
+                      std::string("model.mtp_use_repeated_layer=") + shared,
+                      std::string("model.untie_embeddings=") + untied}),
+        *backend, execution::Dtype::fp64);
+    slice.backward();
+    const auto found = slice.compare();
+    EXPECT_LE(found.error, 1) << shared << untied << found.parameter;
+    EXPECT_GT(found.error, 0);
+  }
 }
 
 TEST(kinds, no_state_goes_from_one_document_to_the_next) {

@@ -38,6 +38,15 @@ TEST_F(matrix, gated_forms_give_the_bits_of_the_plain_run) {
   for (const Cell& cell : dealt_cells(0, 4, pairwise_cells())) gated.check(cell);
 }
 
+TEST_F(matrix, latent_experts_and_further_tokens_give_the_bits_of_the_plain_run) {
+  for (const bool shared : {false, true}) {
+    Matrix further{{.backend = backend, .adjust = [shared](forecast::TrainerOptions& options) {
+                      predict_further(options, shared);
+                    }}};
+    for (const Cell& cell : dealt_cells(shared ? 1 : 2, 8, pairwise_cells())) further.check(cell);
+  }
+}
+
 TEST_F(matrix, knobs_of_timing_give_the_bits_of_the_plain_run) {
   for (const Cell& cell : knob_cells()) cells.check(cell);
 }

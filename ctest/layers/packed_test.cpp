@@ -136,6 +136,21 @@ std::vector<Documents> make_packing(std::mt19937_64& random) {
           draw_documents(random, kTokens, kMostDocuments)};
 }
 
+/// A batch of three microbatches, and its documents each alone.
+void expect_those_of_documents(forecast::TrainerOptions options, std::mt19937_64& random) {
+  options.step.microbatches = 3;
+  options.capacities = {kMostDocuments};
+  options.evaluation_microbatches = 0;
+  TinyRun run(options, make_backend());
+  run.set_packing(make_packing(random));
+  const TinyRun::Batch batch = run.make_batch(1, 3);
+  const Outcome together = train(run, batch);
+  const Outcome expected = train_one_by_one(options, batch);
+  EXPECT_NEAR(together.loss, expected.loss, kTolerance * expected.loss);
+  for (const auto& [name, gradient] : together.gradients)
+    EXPECT_LT(relative_error(gradient, expected.gradients.at(name)), kTolerance) << name;
+}
+
 TEST_F(packed, loss_and_gradients_are_those_of_the_documents_one_by_one) {
   std::mt19937_64 random(seed());
   for (const Form form : {Form::separate, Form::fused_forward, Form::fused}) {
@@ -144,17 +159,17 @@ TEST_F(packed, loss_and_gradients_are_those_of_the_documents_one_by_one) {
     options.model.mamba.form = form;
     options.model.mamba.conv_width = 4 - int(form);
     if (form == Form::fused) use_gates(options);
-    options.step.microbatches = 3;
-    options.capacities = {kMostDocuments};
-    options.evaluation_microbatches = 0;
-    TinyRun run(options, make_backend());
-    run.set_packing(make_packing(random));
-    const TinyRun::Batch batch = run.make_batch(1, 3);
-    const Outcome together = train(run, batch);
-    const Outcome expected = train_one_by_one(options, batch);
-    EXPECT_NEAR(together.loss, expected.loss, kTolerance * expected.loss);
-    for (const auto& [name, gradient] : together.gradients)
-      EXPECT_LT(relative_error(gradient, expected.gradients.at(name)), kTolerance) << name;
+    expect_those_of_documents(options, random);
+  }
+}
+
+// Heads of further tokens never look beyond a document's end.
+TEST_F(packed, further_tokens_are_those_of_the_documents_one_by_one) {
+  std::mt19937_64 random(seed());
+  for (const bool shared : {false, true}) {
+    forecast::TrainerOptions options = make_options();
+    predict_further(options, shared);
+    expect_those_of_documents(options, random);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "execution/error.hpp"
+#include "forecast/plan/options.hpp"
 #include "layers/model/model.hpp"
 #include "tiny_model.hpp"
 
@@ -84,6 +85,24 @@ TEST(parameters, qwen_models_have_as_many_as_in_transformers) {
   experts.pattern = pattern(40, "E");  // Qwen3.5-35B-A3B
   experts.vocabulary = 248320, experts.moe.experts = 256, experts.moe.topk = 8;
   EXPECT_EQ(count_of(experts), 34'660'610'688);
+}
+
+// As published, with the biases that choose experts: the counts follow from the shapes of the files.
+TEST(parameters, nemotron_decks_have_as_many_as_are_published) {
+  const auto count_of_deck = [](const std::string& name, bool further = true) {
+    layers::ModelConfig config =
+        forecast::model_config(inputs::Deck::load(STOWAGE_SOURCE "/inputs/" + name + ".toml"));
+    if (!further) config.mtp = {};
+    std::int64_t count = count_of(config);
+    for (const execution::TensorInfo& info :
+         layers::Model(config, {execution::Dtype::bf16}, 1).states())
+      count += info.buffers.front().elements();
+    return count;
+  };
+  EXPECT_EQ(count_of_deck("nemotron-nano-30b"), 31'577'940'288);
+  EXPECT_EQ(count_of_deck("nemotron-3-5-lightning"), 32'913'266'240);
+  EXPECT_EQ(count_of_deck("nemotron-3-super"), 123'611'033'088);
+  EXPECT_EQ(count_of_deck("nemotron-3-super", false), 120'668'707'840);
 }
 
 TEST(parameters, repeated_rows_are_a_range_of_their_own) {

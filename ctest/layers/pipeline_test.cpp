@@ -188,6 +188,23 @@ TEST(pipeline, stages_beside_each_other_share_the_tokens_of_one_rank) {
     }
 }
 
+TEST(pipeline, heads_of_further_tokens_stand_with_the_last_stage) {
+  const Pipeline pipeline(2);
+  using Schedule = layers::PipelineSchedule;
+  for (const Schedule schedule : {Schedule::one_forward_one_backward, Schedule::zero_bubble})
+    for (const bool shared : {false, true}) {
+      SCOPED_TRACE(testing::Message() << name(schedule) << ", one block " << shared);
+      forecast::TrainerOptions options = options_of("M*-E", Dtype::fp64, 3);
+      predict_further(options, shared);
+      options.sharing.zero = shared;
+      options.sharing.schedule = schedule;
+      options.model.tied_embeddings = shared;
+      const Outcome partial = pipeline.run(options);
+      expect_equal(partial, pipeline.run_whole(options), 1e-10);
+      expect_equal(pipeline.run(options, parallel::RankOrder::chain), partial, 0);
+    }
+}
+
 TEST(pipeline, a_tied_weight_stays_equal_at_both_ends) {
   const parallel::Communicator world = parallel::Communicator::world();
   const Pipeline pipeline(world.size());

@@ -111,6 +111,14 @@ void use_gates(forecast::TrainerOptions& options) {
   model.moe.sigmoid = false;
 }
 
+void predict_further(forecast::TrainerOptions& options, bool shared_block,
+                     const std::string& pattern) {
+  layers::ModelConfig& model = options.model;
+  model.moe.latent = 8;
+  model.moe.latent_norm = true;
+  model.mtp = {.depths = 2, .pattern = pattern, .shared = shared_block, .loss_factor = 0.7};
+}
+
 void quantise(forecast::TrainerOptions& options) {
   layers::ModelConfig& model = options.model;
   model.width = 16;

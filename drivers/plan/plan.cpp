@@ -224,7 +224,7 @@ std::string json_line(const inputs::Deck& deck, const forecast::TrainerPlan& run
 
 bool has_fused_mixer(const layers::ModelConfig& model) {
   return model.mamba.form == layers::ModelConfig::Mamba::Form::fused &&
-         layers::kinds::mamba.in(model.pattern);
+         layers::kinds::mamba.in(model.letters());
 }
 
 std::string title(const inputs::Deck& deck, const forecast::TrainerPlan& run, int stage) {

@@ -144,7 +144,7 @@ const LayoutEstimator::PartElements& LayoutEstimator::part_elements(const Layout
   const layers::Model model(config, {inputs::read(deck_, &inputs::TrainConfig::dtype)}, 1,
                             parallel::planned_ranks(shape, 0));
   parts.layers.resize(config.pattern.size());
-  parts.tied = config.tied_embeddings;
+  parts.tied = model.head_has_embedding();
   for (const layers::Parameter& parameter : model.parameters()) {
     constexpr std::string_view kLayers = "layers.";
     Elements& part = parameter.name.starts_with(kLayers)

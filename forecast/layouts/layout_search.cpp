@@ -107,7 +107,7 @@ void LayoutSearch::enumerate() {
   const auto pattern = inputs::read(deck_, &layers::ModelConfig::pattern);
   const auto layers = std::ranges::count_if(pattern, [](char c) { return c != '|'; });
   const auto cuts = std::ranges::count(pattern, '|');
-  const bool experts = inputs::has_experts(pattern);
+  const bool experts = inputs::has_experts(inputs::read<layers::ModelConfig>(deck_).letters());
   const bool overlap =
       inputs::read(deck_, &ParallelConfig::overlap_microbatches);  // has no pipeline
   for (const int tensor : divisors(ranks_))

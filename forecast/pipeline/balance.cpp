@@ -230,7 +230,7 @@ std::vector<int> passes_of(const execution::Program& microbatch) {
 
 int part_of(const execution::Program& microbatch, const Op& op, int layers) {
   if (const int layer = layers::enclosing(microbatch, op, "layer"); layer >= 0)
-    return microbatch.scopes()[layer].layer;
+    return std::min(microbatch.scopes()[layer].layer, layers);  // behind them: with the head
   return op.name.starts_with("mb0/embedding/") ? -1 : layers;
 }
 

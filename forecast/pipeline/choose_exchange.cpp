@@ -25,6 +25,7 @@ template <class Forecast>
 typename Forecast::Form predict(PipelineInputs options, const layers::Kind& kind,
                                 typename Forecast::Exchange exchange) {
   options.model.pattern = std::string(1, kind.letter);
+  options.model.mtp = {};
   options.rates.measured_s.clear();  // those of another program
   const layers::Model model(options.model, options.precision, 1, busiest(options.ranks));
   const execution::PersistentLayout layout =
@@ -58,7 +59,7 @@ std::optional<ExchangeForecast> choose_exchange(const PipelineInputs& options) {
   using Exchange = ExchangeForecast::Exchange;
   const parallel::GridShape& grid = options.ranks.shape;
   const int sharers = grid[parallel::Axis::context];
-  if (sharers == 1 || !layers::kinds::attention.in(options.model.pattern)) return std::nullopt;
+  if (sharers == 1 || !layers::kinds::attention.in(options.model.letters())) return std::nullopt;
   const layers::ModelConfig::Attention& attention = options.model.attention;
   const layers::Partition partition(options.ranks.group(parallel::Group::tensor));
   kernels::AttentionShape shape;
@@ -82,7 +83,7 @@ std::optional<ExpertForecast> choose_expert_exchange(const PipelineInputs& optio
   using Exchange = ExpertForecast::Exchange;
   const parallel::GridShape& grid = options.ranks.shape;
   if (grid[parallel::Axis::tensor] * grid[parallel::Axis::expert] == 1 ||
-      !layers::kinds::moe.in(options.model.pattern))
+      !layers::kinds::moe.in(options.model.letters()))
     return std::nullopt;
   const Exchange asked = options.model.moe.exchange;
   ExpertForecast forecast;

@@ -43,7 +43,7 @@ void add_state(PartMemory& memory, const layers::Model& model, const layers::Sta
     const double bytes = static_cast<double>(p.elements()) * (weight + accum + updated / ranks);
     const int part = model.part_of(p.name);
     at(memory, part).state += bytes;
-    if (part < 0 && model.config().tied_embeddings) memory.head.state += bytes;
+    if (part < 0 && model.head_has_embedding()) memory.head.state += bytes;
   }
 }
 

@@ -220,7 +220,7 @@ void check_overlap(const ParallelConfig& grid, const Deck& deck) {
   if (grid.pipeline > 1)
     throw_usage("{} needs {} = 1, not {}", cite(deck, &ParallelConfig::overlap_microbatches),
                 key(&ParallelConfig::pipeline), cite(deck, &ParallelConfig::pipeline));
-  const std::string recurrent = inputs::recurrent_layers(read(deck, &ModelConfig::pattern));
+  const std::string recurrent = inputs::recurrent_layers(inputs::read<ModelConfig>(deck).letters());
   if (grid.context > 1 && !recurrent.empty())
     throw_usage("{} needs {} = 1 with the {} layers of {}, not {}",
                 cite(deck, &ParallelConfig::overlap_microbatches), key(&ParallelConfig::context),

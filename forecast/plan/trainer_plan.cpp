@@ -60,7 +60,7 @@ TrainerOptions decided(const TrainerOptions& options, const Expected& expected) 
 std::vector<double> capacity_factors(const TrainerOptions& options) {
   std::vector<double> factors;
   const int ranks = options.sharing.ranks.group(parallel::Group::experts).size();
-  if (ranks > 1 && inputs::has_experts(options.model.pattern))
+  if (ranks > 1 && inputs::has_experts(options.model.letters()))
     for (const double factor : options.capacity_factors)
       if (factor < ranks) factors.push_back(factor);
   factors.push_back(0);

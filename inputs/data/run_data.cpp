@@ -15,6 +15,7 @@ namespace {
 
 // Of the model, which is above this room.
 constexpr std::string_view kPattern = "model.pattern";
+constexpr std::string_view kFurtherPattern = "model.mtp_pattern";
 constexpr std::string_view kVocabulary = "model.vocab_size";
 
 std::unique_ptr<TokenSource> open(const Deck& deck, const DataConfig& data,
@@ -32,7 +33,8 @@ std::unique_ptr<TokenSource> open(const Deck& deck, const DataConfig& data,
 
 /// A state that goes on from one document to the next is never what was meant.
 void require_boundaries(const Deck& deck, const TokenSource& source) {
-  const std::string recurrent = recurrent_layers(deck.get<std::string>(kPattern));
+  const std::string recurrent =
+      recurrent_layers(deck.get<std::string>(kPattern) + deck.get<std::string>(kFurtherPattern));
   if (recurrent.empty()) return;
   if (!source.knows_documents()) {
     execution::throw_usage(

@@ -73,6 +73,8 @@ constexpr auto kForeign = std::to_array<Foreign>({
     {"n_layers", kLayers},
     {"num_hidden_layers", kLayers},
     {"hybrid_override_pattern", "write model.pattern"},
+    {"num_nextn_predict_layers", "write model.mtp_num_layers"},
+    {"mtp_hybrid_override_pattern", "write model.mtp_pattern"},
     {"n_embd", kWidth},
     {"d_model", kWidth},
     {"dim", kWidth},

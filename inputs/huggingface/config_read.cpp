@@ -42,6 +42,7 @@ class Reader {
     config_.family = &family_;
     for (const ConfigRow& row : family_.config)
       if (row.meaning == Meaning::pattern || row.meaning == Meaning::layers) read_pattern(row);
+    if (const ConfigRow* row = row_of(Meaning::further)) read_further(*row);
     for (const ConfigRow& row : family_.config) read_row(row);
     for (const std::string_view key : common_keys()) used_.insert(std::string(key));
     pass_over(passed);
@@ -94,8 +95,9 @@ class Reader {
 
   /// Values that say the same are equal.
   Json normal(const ConfigRow& row, const Json& value) {
-    return row.meaning == Meaning::pattern ? Json(pattern_text(row, value))
-                                           : detail::with_plain_numbers(value);
+    const bool of_layers =
+        row.meaning == Meaning::pattern || row.meaning == Meaning::further_pattern;
+    return of_layers ? Json(pattern_text(row, value)) : detail::with_plain_numbers(value);
   }
 
   Json take_or_fallback(const ConfigRow& row) {
@@ -172,6 +174,21 @@ class Reader {
     config_.places.emplace(row.ours, place_of(row));
   }
 
+  /// Blocks that predict further tokens, and their layers.
+  void read_further(const ConfigRow& row) {
+    const ConfigRow& of_layers = *row_of(Meaning::further_pattern);
+    const Json value = take_or_fallback(row);
+    const std::int64_t blocks = integer(row, value);
+    if (blocks < 0) refuse(row.theirs[0], value, "at least 0");
+    const Json layers = take_or_fallback(of_layers);
+    if (blocks == 0) return;
+    further_ = pattern_text(of_layers, layers);
+    add(row.ours, blocks);
+    add(of_layers.ours, further_);
+    config_.places.emplace(row.ours, place_of(row));
+    config_.places.emplace(of_layers.ours, place_of(of_layers));
+  }
+
   /// Where a row's value stands, for messages.
   std::string place_of(const ConfigRow& row) const {
     if (const std::string_view key = given_key(row); !key.empty())
@@ -192,7 +209,8 @@ class Reader {
   }
 
   bool matters(const ConfigRow& row) const {
-    return row.letters.empty() || pattern_.find_first_of(row.letters) != std::string::npos;
+    return row.letters.empty() ||
+           (pattern_ + further_).find_first_of(row.letters) != std::string::npos;
   }
 
   void read_row(const ConfigRow& row) {
@@ -200,6 +218,8 @@ class Reader {
       case Meaning::pattern:
       case Meaning::period:
       case Meaning::layers:
+      case Meaning::further:
+      case Meaning::further_pattern:
         return;
       case Meaning::words:
         return read_words(row);
@@ -215,6 +235,7 @@ class Reader {
         return;
       case Meaning::same:
       case Meaning::positive:
+      case Meaning::or_null:
       case Meaning::opposite:
       case Meaning::ours_fixed:
       case Meaning::limits:
@@ -245,11 +266,15 @@ class Reader {
       case Meaning::positive:
       case Meaning::ours_fixed:
         return read_same(row, value);
+      case Meaning::or_null:
+        return add(row.ours, value.is_null() ? std::int64_t{0} : integer(row, value));
       case Meaning::fixed:
       case Meaning::ignored:
       case Meaning::pattern:
       case Meaning::period:
       case Meaning::layers:
+      case Meaning::further:
+      case Meaning::further_pattern:
       case Meaning::words:
         return;  // read_row
     }
@@ -402,7 +427,7 @@ class Reader {
   const Json& json_;
   std::string_view origin_;
   const Family& family_;
-  std::string pattern_;
+  std::string pattern_, further_;
   std::set<std::string> used_;
   Config config_;
 };

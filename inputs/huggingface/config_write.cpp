@@ -16,6 +16,13 @@ Json to_json(const Value& value) {
   return std::visit([](const auto& held) { return Json(held); }, value);
 }
 
+/// How many blocks predict further tokens: all depths may have one.
+std::int64_t further_blocks(const Deck& deck) {
+  const auto depths = deck.get<std::int64_t>("model.mtp_num_layers");
+  return deck.get<bool>("model.mtp_use_repeated_layer") ? std::min<std::int64_t>(depths, 1)
+                                                        : depths;
+}
+
 /// Whether a key decides what a model of this pattern computes.
 bool is_of_model(const Deck::Row& row, std::string_view pattern) {
   const std::span<const std::string_view> others = training_keys();
@@ -29,6 +36,7 @@ class Writer {
       : family_(family),
         deck_(deck),
         pattern_(without_cuts(deck.get<std::string>("model.pattern"))),
+        further_(further_blocks(deck) > 0 ? deck.get<std::string>("model.mtp_pattern") : ""),
         json_(like.empty() ? Json::object()
                            : detail::parse_python_json(like, "the other config.json")),
         is_new_(like.empty()) {}
@@ -62,8 +70,11 @@ class Writer {
     return std::string(row.theirs[0]);
   }
 
+  /// Of all layers.
+  std::string letters() const { return pattern_ + further_; }
+
   bool matters(const ConfigRow& row) const {
-    return row.letters.empty() || pattern_.find_first_of(row.letters) != std::string::npos;
+    return row.letters.empty() || letters().find_first_of(row.letters) != std::string::npos;
   }
 
   [[noreturn]] void refuse(std::string_view key, std::string_view allowed) const {
@@ -78,8 +89,14 @@ class Writer {
         return write_pattern(row);
       case Meaning::words:
         if (json_.contains(name_of(row)) && json_[name_of(row)].is_array())
-          put(name_of(row), words_of());
+          put(name_of(row), words_of(pattern_));
         return;
+      case Meaning::further:
+        if (json_.contains(name_of(row)) || !further_.empty())
+          put(name_of(row), further_blocks(deck_));
+        return;
+      case Meaning::further_pattern:
+        return write_further_pattern(row);
       case Meaning::layers:
         return put(name_of(row), blocks_of(family_, pattern_, deck_.cite(row.ours)));
       case Meaning::fixed:  // where another file leaves it out, the fallback counts
@@ -100,6 +117,8 @@ class Writer {
       case Meaning::same:
       case Meaning::positive:
         return write_same(row);
+      case Meaning::or_null:
+        return write_or_null(row);
       case Meaning::period:
       case Meaning::rotary_part:  // with the pattern, and with the rope
       case Meaning::ignored:
@@ -113,7 +132,7 @@ class Writer {
     for (const ConfigRow& row : family_.config)
       for (const std::string_view key : keys_of(row)) named.push_back(key);
     for (const Deck::Row& row : deck_.rows())
-      if (is_of_model(row, pattern_) && std::ranges::find(named, row.key) == named.end())
+      if (is_of_model(row, letters()) && std::ranges::find(named, row.key) == named.end())
         require_default(row);
   }
 
@@ -141,6 +160,14 @@ class Writer {
     put(name_of(row), theirs);
   }
 
+  void write_or_null(const ConfigRow& row) {
+    const Value& value = deck_.value(row.ours);
+    if (std::get<std::int64_t>(value) > 0)
+      put(name_of(row), to_json(value));
+    else if (json_.contains(name_of(row)))
+      put(name_of(row), Json());
+  }
+
   /// As letters, which every version of the library reads, or as the other file has it.
   void write_pattern(const ConfigRow& row) {
     const std::size_t letters = family_.letters(), layers = pattern_.size() / letters;
@@ -148,10 +175,12 @@ class Writer {
     bool written = has_period(layers);
     for (const std::string_view name : row.theirs) {
       if (!json_.contains(std::string(name))) continue;
-      put(std::string(name), json_[std::string(name)].is_string() ? Json(pattern_) : words_of());
+      put(std::string(name),
+          json_[std::string(name)].is_string() ? Json(pattern_) : words_of(pattern_));
       written = true;
     }
-    if (!written) put(std::string(row.theirs.back()), letters > 1 ? words_of() : Json(pattern_));
+    if (!written)
+      put(std::string(row.theirs.back()), letters > 1 ? words_of(pattern_) : Json(pattern_));
   }
 
   /// True if the other file says the pattern by its period, and that still holds.
@@ -164,10 +193,16 @@ class Writer {
                             held->get<std::int64_t>()) == pattern_;
   }
 
-  /// The pattern in words of the family.
-  Json words_of() const {
+  void write_further_pattern(const ConfigRow& row) {
+    if (further_.empty()) return;
+    const std::string name = name_of(row);
+    put(name,
+        json_.contains(name) && json_[name].is_string() ? Json(further_) : words_of(further_));
+  }
+
+  /// A pattern in words of the family.
+  Json words_of(std::string_view pattern) const {
     Json list = Json::array();
-    const std::string_view pattern = pattern_;
     for (std::size_t at = 0; at < pattern.size();) {
       const auto word = std::ranges::find_if(
           family_.words, [&](const Word& one) { return pattern.substr(at).starts_with(one.ours); });
@@ -207,6 +242,7 @@ class Writer {
   const Family& family_;
   const Deck& deck_;
   std::string pattern_;
+  std::string further_;  ///< the same of a block that predicts further tokens; empty: none
   Json json_;
   bool is_new_;  ///< there is no other file
 };
@@ -214,8 +250,9 @@ class Writer {
 }  // namespace
 
 std::string config_text(const Family& family, const Deck& deck, std::string_view like) {
-  const std::string& pattern = deck.get<std::string>("model.pattern");
-  for (const char letter : without_cuts(pattern)) {
+  const std::string letters =
+      deck.get<std::string>("model.pattern") + deck.get<std::string>("model.mtp_pattern");
+  for (const char letter : without_cuts(letters)) {
     const bool known = std::any_of(
         family.names.begin(), family.names.end(),
         [&](const NameRow& row) { return row.letters.find(letter) != std::string_view::npos; });
@@ -245,16 +282,20 @@ std::vector<std::string> other_than_model(const Config& config, const Deck& deck
                                   {}, config.places);
   std::vector<std::string> differing;
   const std::string pattern = without_cuts(theirs.get<std::string>("model.pattern"));
+  const std::string letters = pattern + theirs.get<std::string>("model.mtp_pattern");
   const auto is_fixed = [&](std::string_view key) {
     return std::ranges::any_of(config.family->config, [&](const ConfigRow& row) {
       return row.meaning == Meaning::ours_fixed && row.ours == key;
     });
   };
   for (const Deck::Row& row : theirs.rows()) {
-    if (!is_of_model(row, pattern) && !is_fixed(row.key)) continue;
-    const bool same = row.key == "model.pattern"
-                          ? pattern == without_cuts(deck.get<std::string>(row.key))
-                          : row.value == deck.value(row.key);
+    if (!is_of_model(row, letters) && !is_fixed(row.key)) continue;
+    // Depths that have one block have it in files as one.
+    if (row.key == "model.mtp_use_repeated_layer") continue;
+    const bool same =
+        row.key == "model.pattern" ? pattern == without_cuts(deck.get<std::string>(row.key))
+        : row.key == "model.mtp_num_layers" ? further_blocks(theirs) == further_blocks(deck)
+                                            : row.value == deck.value(row.key);
     if (!same)
       differing.push_back(
           fmt::format("{}, the folder has {}", deck.cite(row.key), to_toml(row.value)));
@@ -268,6 +309,7 @@ ModelSizes sizes_of(const Deck& deck) {
     return deck.get<std::int64_t>(fmt::format("model.delta_{}", key));
   };
   return {.pattern = deck.get<std::string>("model.pattern"),
+          .further_pattern = deck.get<std::string>("model.mtp_pattern"),
           .query_width = deck.get<std::int64_t>("model.num_attention_heads") * head_dim,
           .key_width = deck.get<std::int64_t>("model.num_query_groups") * head_dim,
           .head_dim = head_dim,

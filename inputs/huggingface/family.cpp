@@ -65,12 +65,15 @@ std::span<const Word> scaling_words() {
 std::span<const std::string_view> training_keys() {
   static constexpr auto kKeys = std::to_array<std::string_view>(
       {"model.init_std", "model.mamba_chunk_size", "model.mamba_mixer", "model.moe_aux_loss_coeff",
-       "model.moe_z_loss_coeff", "model.moe_expert_bias_update_rate"});
+       "model.moe_z_loss_coeff", "model.moe_expert_bias_update_rate",
+       "model.mtp_loss_scaling_factor"});
   return kKeys;
 }
 
 std::vector<std::string_view> keys_of(const ConfigRow& row) {
   if (row.meaning == Meaning::limits) return {"model.mamba_dt_min", "model.mamba_dt_max"};
+  if (row.meaning == Meaning::further)
+    return {"model.mtp_num_layers", "model.mtp_use_repeated_layer"};
   std::vector<std::string_view> keys;
   if (!row.ours.empty()) keys.push_back(row.ours);
   if (row.meaning == Meaning::rope)

@@ -16,17 +16,21 @@ enum class Form : unsigned char {
   gated_query_key_value,  ///< the same; for each head the first one has rows of query, then of gate
   query_gate,             ///< the rows of gates of that first part
   delta_projection,       ///< four parts: z, [q k v], b, a
-  delta_heads,  ///< two parts: for each key head q, k, and v and z of its value heads; b and a
-  absent        ///< not in their files: zero here
+  delta_heads,    ///< two parts: for each key head q, k, and v and z of its value heads; b and a
+  left_columns,   ///< of rows twice as wide, the first half
+  right_columns,  ///< and the other one
+  absent          ///< not in their files: zero here
 };
 
 /// Tensors of ours and theirs.
 struct NameRow {
   std::string_view letters;  ///< of the layers that have it; empty: outside of layers
-  std::string_view ours;     ///< of a layer: what follows "layers.<i>."
+  std::string_view ours;     ///< of a layer: what follows "layers.<i>."; of a block that predicts
+                             ///< further tokens: "mtp." and what follows "mtp.<i>."
   std::vector<std::string_view>
       theirs;  ///< of a layer: what follows "<trunk>layers.<block>."; with
-               ///< "{e}" one for every expert; "{trunk}" outside of layers
+               ///< "{e}" one for every expert; "{trunk}" outside of layers; of a block that
+               ///< predicts further tokens with "{first}" or "{last}", which layer of it has it
   Form form = Form::stacked;
 };
 
@@ -34,6 +38,7 @@ struct NameRow {
 enum class Meaning : unsigned char {
   same,        ///< a number, a flag, or a word that `words` translates
   positive,    ///< the same, of a number that must be above 0
+  or_null,     ///< the same, of a number for which null says 0
   opposite,    ///< a flag that is true where ours is false
   fixed,       ///< must have the value of `fallback`: anything else is refused, and `help` says why
   ignored,     ///< decides nothing that is computed here or there
@@ -43,10 +48,12 @@ enum class Meaning : unsigned char {
   period,      ///< where there is no list of words for `pattern`: of num_hidden_layers layers every
                ///< so many-th is the family's last word, all others are its first
   layers,      ///< number of blocks: the deck's pattern repeats the family's
-  words,       ///< a list of the family's words, which says the pattern once more where it is there
-  limits,      ///< two numbers [low, high], of the keys model.mamba_dt_min and _max
-  rope,  ///< {"rope_theta": number, "rope_type": "default" or "llama3" with its four numbers},
-         ///< or the older rope_theta and rope_scaling
+  further,     ///< number of blocks that predict further tokens; 0: model.mtp_num_layers is 0
+  further_pattern,  ///< where there are such blocks: the layers of one, as in `pattern`
+  words,   ///< a list of the family's words, which says the pattern once more where it is there
+  limits,  ///< two numbers [low, high], of the keys model.mamba_dt_min and _max
+  rope,    ///< {"rope_theta": number, "rope_type": "default" or "llama3" with its four numbers},
+           ///< or the older rope_theta and rope_scaling
   rotary_part  ///< partial_rotary_factor, in the object of the `rope` row or, older, outside
 };
 
@@ -80,6 +87,8 @@ struct Family {
                                          ///< same letters the first is written
   std::vector<NameRow> names;
   std::vector<ConfigRow> config;
+  std::string_view further = {};  ///< beginning of the names of tensors of blocks that predict
+                                  ///< further tokens; empty: the family has none
   std::vector<std::string_view> left_out;  ///< tensors of no use here: ends of names, or beginnings
                                            ///< with a * behind them
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <tuple>
 
 #include "execution/error.hpp"
 
@@ -18,17 +19,32 @@ namespace {
 struct LayerName {
   int layer = -1;  ///< -1: outside of layers
   std::string_view rest;
+  /// "mtp.layers.1.norm.weight" is layer 1 of the blocks that predict further tokens, and
+  /// "mtp.0.final_norm.weight" is "mtp.final_norm.weight" of block 0, which is no layer.
+  bool further = false;
+  int block = -1;
 };
 
-LayerName take_apart(std::string_view name) {
-  constexpr std::string_view kLayers = "layers.";
-  if (!name.starts_with(kLayers)) return {-1, name};
-  LayerName parts;
-  const char* first = name.data() + kLayers.size();
+/// The number that a name begins with, and what follows its dot.
+std::pair<int, std::string_view> take_number(std::string_view name, std::string_view whole) {
+  int number = -1;
   const char* last = name.data() + name.size();
-  const auto [at, error] = std::from_chars(first, last, parts.layer);
-  STOWAGE_ASSERT(error == std::errc() && at != last && *at == '.', "tensor name {}", name);
-  parts.rest = name.substr(static_cast<std::size_t>(at + 1 - name.data()));
+  const auto [at, error] = std::from_chars(name.data(), last, number);
+  STOWAGE_ASSERT(error == std::errc() && at != last && *at == '.', "tensor name {}", whole);
+  return {number, name.substr(static_cast<std::size_t>(at + 1 - name.data()))};
+}
+
+LayerName take_apart(std::string_view name) {
+  constexpr std::string_view kLayers = "layers.", kFurther = "mtp.";
+  LayerName parts{.rest = name};
+  if (name.starts_with(kFurther)) {
+    parts.further = true;
+    parts.rest.remove_prefix(kFurther.size());
+  }
+  if (parts.rest.starts_with(kLayers))
+    std::tie(parts.layer, parts.rest) = take_number(parts.rest.substr(kLayers.size()), name);
+  else if (parts.further)
+    std::tie(parts.block, parts.rest) = take_number(parts.rest, name);
   return parts;
 }
 
@@ -127,6 +143,13 @@ Rows rows_of(const NameRow& row, const ModelSizes& sizes, std::int64_t rows) {
     }
     case Form::delta_heads:
       return delta_heads(delta);
+    case Form::left_columns:
+    case Form::right_columns: {
+      Rows all{{}, {2 * rows}};
+      for (std::int64_t i = 0; i < rows; ++i)
+        all.add(0, 2 * i + (row.form == Form::right_columns ? 1 : 0), 1);
+      return all;
+    }
     case Form::stacked:
     case Form::convolution:
     case Form::absent:
@@ -142,9 +165,16 @@ std::string full_name(const Family& family, std::string_view pattern, const Laye
                       std::string_view theirs, std::string_view trunk) {
   if (ours.layer < 0) {
     std::string name(theirs);
+    const int layers = static_cast<int>(pattern.size()), first = ours.block * layers;
+    const auto layer = [&](int number) {
+      return fmt::format("{}layers.{}.", family.further, number);
+    };
     replace(name, "{trunk}", trunk);
+    replace(name, "{first}", layer(first));
+    replace(name, "{last}", layer(first + layers - 1));
     return name;
   }
+  if (ours.further) return fmt::format("{}layers.{}.{}", family.further, ours.layer, theirs);
   STOWAGE_ASSERT(static_cast<std::size_t>(ours.layer) < pattern.size(), "layer {} of {}",
                  ours.layer, pattern);
   return fmt::format("{}layers.{}.{}", trunk,
@@ -155,11 +185,14 @@ std::string full_name(const Family& family, std::string_view pattern, const Laye
 
 std::vector<Piece> pieces(const Family& family, const ModelSizes& sizes, std::string_view name,
                           const std::vector<std::int64_t>& shape, std::string_view trunk) {
-  const std::string pattern = without_cuts(sizes.pattern);
   const LayerName ours = take_apart(name);
-  const char letter = ours.layer < 0 ? '\0' : pattern.at(static_cast<std::size_t>(ours.layer));
-  const NameRow* row = find_row(family, letter, ours.rest);
-  if (row == nullptr)
+  const std::string pattern = ours.further ? sizes.further_pattern : without_cuts(sizes.pattern);
+  const auto layer = static_cast<std::size_t>(ours.layer);
+  const char letter =
+      ours.layer < 0 ? '\0' : pattern.at(ours.further ? layer % pattern.size() : layer);
+  const NameRow* row = find_row(
+      family, letter, ours.block < 0 ? std::string(ours.rest) : fmt::format("mtp.{}", ours.rest));
+  if (row == nullptr || (ours.further && family.further.empty()))
     throw_usage("a model of the family {} has no tensor '{}'", family.model_type, name);
   if (row->form == Form::absent) return {};
   const bool experts = row->theirs[0].find("{e}") != std::string_view::npos;
@@ -177,6 +210,8 @@ std::vector<Piece> pieces(const Family& family, const ModelSizes& sizes, std::st
       piece.shape[0] = rows.of_part[run.part];
       piece.elements = run.rows * width;
       piece.their_begin = run.first * width;
+      if (row->form == Form::left_columns || row->form == Form::right_columns)
+        piece.shape = {shape[0], 2 * shape[1]};
       if (row->form == Form::convolution) piece.shape.insert(piece.shape.begin() + 1, 1);
       piece.begin = at;
       at += piece.elements;

@@ -11,10 +11,11 @@ namespace stowage::inputs::huggingface {
 
 /// What names and shapes depend on beside a tensor's own shape.
 struct ModelSizes {
-  std::string pattern;           ///< one letter a layer; cuts | do not count
-  std::int64_t query_width = 0;  ///< rows of the query projection: heads * head_dim
-  std::int64_t key_width = 0;    ///< of the key projection, and of the value's
-  std::int64_t head_dim = 0;     ///< rows of a head of them
+  std::string pattern;               ///< one letter a layer; cuts | do not count
+  std::string further_pattern = {};  ///< of a block that predicts further tokens
+  std::int64_t query_width = 0;      ///< rows of the query projection: heads * head_dim
+  std::int64_t key_width = 0;        ///< of the key projection, and of the value's
+  std::int64_t head_dim = 0;         ///< rows of a head of them
   /// Of gated DeltaNet.
   struct Delta {
     std::int64_t key_heads = 0, value_heads = 0, key_head_dim = 0, value_head_dim = 0;

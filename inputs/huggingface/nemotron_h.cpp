@@ -9,6 +9,11 @@ std::vector<NameRow> names() {
       {"", "embedding.weight", {"{trunk}embeddings.weight"}},
       {"", "final_norm.weight", {"{trunk}norm_f.weight"}},
       {"", "output.weight", {"lm_head.weight"}},
+      {"", "mtp.embedding_norm.weight", {"{first}enorm.weight"}},
+      {"", "mtp.hidden_norm.weight", {"{first}hnorm.weight"}},
+      {"", "mtp.embedding_proj.weight", {"{first}eh_proj.weight"}, Form::left_columns},
+      {"", "mtp.hidden_proj.weight", {"{first}eh_proj.weight"}, Form::right_columns},
+      {"", "mtp.final_norm.weight", {"{last}final_layernorm.weight"}},
       {"M*-E", "norm.weight", {"norm.weight"}},
       {"M", "mamba.in_proj.weight", {"mixer.in_proj.weight"}},
       {"M", "mamba.conv1d.weight", {"mixer.conv1d.weight"}, Form::convolution},
@@ -29,6 +34,8 @@ std::vector<NameRow> names() {
       {"E", "router.bias", {"mixer.gate.e_score_correction_bias"}},
       {"E", "experts.fc1.weight", {"mixer.experts.{e}.up_proj.weight"}},
       {"E", "experts.fc2.weight", {"mixer.experts.{e}.down_proj.weight"}},
+      {"E", "latent.fc1.weight", {"mixer.fc1_latent_proj.weight"}},
+      {"E", "latent.fc2.weight", {"mixer.fc2_latent_proj.weight"}},
       {"E", "shared.fc1.weight", {"mixer.shared_experts.up_proj.weight"}},
       {"E", "shared.fc2.weight", {"mixer.shared_experts.down_proj.weight"}},
   };
@@ -39,6 +46,11 @@ using enum Meaning;
 std::vector<ConfigRow> sizes() {
   return {
       {pattern, {"layers_block_type", "layer_types", "hybrid_override_pattern"}, "model.pattern"},
+      {further, {"num_nextn_predict_layers"}, "model.mtp_num_layers", "0"},
+      {further_pattern,
+       {"mtp_layers_block_type", "mtp_hybrid_override_pattern"},
+       "model.mtp_pattern",
+       R"(["full_attention", "moe"])"},
       {same, {"vocab_size"}, "model.vocab_size", "131072"},
       {same, {"hidden_size"}, "model.hidden_size", "4096"},
       {same, {"layer_norm_epsilon", "rms_norm_eps", "norm_eps"}, "model.norm_epsilon", "1e-5"},
@@ -57,6 +69,7 @@ std::vector<ConfigRow> sizes() {
       {same, {"n_routed_experts", "num_local_experts"}, "model.num_moe_experts", "8", "E"},
       {same, {"num_experts_per_tok"}, "model.moe_router_topk", "2", "E"},
       {same, {"moe_intermediate_size"}, "model.moe_ffn_hidden_size", "7688", "E"},
+      {or_null, {"moe_latent_size"}, "model.moe_latent_size", "null", "E"},
       {positive,
        {"moe_shared_expert_intermediate_size"},
        "model.moe_shared_expert_hidden_size",
@@ -73,13 +86,6 @@ std::vector<ConfigRow> fixed_rows() {
   return {
       {same, {"mlp_hidden_act"}, "model.activation", "\"relu2\"", "-E"},
       {fixed, {"tie_word_embeddings"}, "", "false", "", "the family has a head of its own"},
-      {fixed, {"moe_latent_size"}, "", "null", "", "experts in a latent width"},
-      {fixed,
-       {"num_nextn_predict_layers"},
-       "",
-       "0",
-       "",
-       "layers that predict further tokens (MTP)"},
       {fixed, {"sliding_window"}, "", "null", "", "attention in a window"},
       {fixed, {"attention_bias"}, "", "false", "", "biases of attention"},
       {fixed, {"mlp_bias"}, "", "false", "", "biases of MLPs"},
@@ -94,26 +100,11 @@ std::vector<ConfigRow> fixed_rows() {
 
 std::vector<ConfigRow> ignored_rows() {
   return {{ignored,
-           {"num_hidden_layers",
-            "expand",
-            "mamba_expand",
-            "time_step_min",
-            "time_step_max",
-            "time_step_floor",
-            "mamba_dt_min",
-            "mamba_dt_max",
-            "mamba_dt_init_floor",
-            "max_position_embeddings",
-            "rope_theta",
-            "partial_rotary_factor",
-            "n_shared_experts",
-            "moe_shared_expert_overlap",
-            "use_mamba_kernels",
-            "mamba_ssm_cache_dtype",
-            "rescale_prenorm_residual",
-            "mtp_layers_block_type",
-            "mtp_hybrid_override_pattern",
-            "num_logits_to_keep"}}};
+           {"num_hidden_layers", "expand", "mamba_expand", "time_step_min", "time_step_max",
+            "time_step_floor", "mamba_dt_min", "mamba_dt_max", "mamba_dt_init_floor",
+            "max_position_embeddings", "rope_theta", "partial_rotary_factor", "n_shared_experts",
+            "moe_shared_expert_overlap", "use_mamba_kernels", "mamba_ssm_cache_dtype",
+            "rescale_prenorm_residual", "num_logits_to_keep"}}};
 }
 
 std::vector<ConfigRow> config() {
@@ -137,6 +128,7 @@ const Family kNemotronH = {.model_type = "nemotron_h",
                                      {"moe", "E"}},
                            .names = names(),
                            .config = config(),
+                           .further = "mtp.",
                            .left_out = {}};
 
 }  // namespace stowage::inputs::huggingface::detail

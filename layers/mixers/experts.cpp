@@ -15,11 +15,12 @@ using execution::Range;
 
 namespace {
 
-/// Not where all ranks get all rows anyway, for the shared expert that they also share.
+/// Not where all ranks get all rows anyway, for the shared expert that they also share and that
+/// takes the same rows.
 bool travel_by_slots(const ModelConfig& config, const parallel::Ranks& ranks) {
   const int size = ranks.group(parallel::Group::experts).size();
-  const bool all_needed =
-      config.moe.shared_ffn > 0 && size == ranks.group(parallel::Group::tensor).size();
+  const bool all_needed = config.moe.shared_ffn > 0 && config.moe.latent == 0 &&
+                          size == ranks.group(parallel::Group::tensor).size();
   return size > 1 && !all_needed && config.moe.exchange == ModelConfig::Moe::Exchange::slots;
 }
 
@@ -151,11 +152,15 @@ SharedRows::Summands SharedExperts::send_back(Recorder& recorder, const std::str
 }
 
 Tensor SharedExperts::sum(Recorder& recorder, const SharedRows::Summands& summands,
-                          const Routed& routed) const {
-  if (!by_slots_) return rows_.sum(recorder, summands);
+                          const Routed& routed, Tensor mine) const {
+  if (!by_slots_ && !mine) return rows_.sum(recorder, summands);
+  if (!by_slots_) {
+    rows_.sum_to(recorder, summands, mine);
+    return mine;
+  }
   const Tensor slots = summands.others;
   const std::int64_t width = recorder.buffer(slots).shape.back();
-  const Tensor mine = recorder.scratch(summands.name, {recorder.rows(), width});
+  if (!mine) mine = recorder.scratch(summands.name, {recorder.rows(), width});
   recorder.compute("add_" + summands.name,
                    kernels::CombineRows{.tokens = recorder.rows(),
                                         .topk = rows_.size(),

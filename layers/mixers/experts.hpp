@@ -69,7 +69,9 @@ class SharedExperts {
   SharedRows::Summands send_back(Recorder& recorder, const std::string& name, Tensor summand,
                                  const SharedRows::MakeRows& make) const;
   /// … and this rank's rows of the sum, in rank order.
-  Tensor sum(Recorder& recorder, const SharedRows::Summands& summands, const Routed& routed) const;
+  /// @param mine where they are to be; none: a scratch tensor is made
+  Tensor sum(Recorder& recorder, const SharedRows::Summands& summands, const Routed& routed,
+             Tensor mine = {}) const;
   /// The gradient of each choice's weight, from that of the rows of all ranks' experts, on its way;
   /// sum_of_pairs() is (rows * R) accum in an order.
   struct WeightGradient {

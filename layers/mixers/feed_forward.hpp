@@ -74,9 +74,10 @@ class FeedForward {
 };
 
 /// Forward of one activated row of an MLP: squared ReLU has two matrices, SwiGLU three.
-inline double mlp_row_flops(const ModelConfig& model, std::int64_t ffn) {
+/// @param width of the row
+inline double mlp_row_flops(const ModelConfig& model, std::int64_t width, std::int64_t ffn) {
   const double matrices = model.mlp.activation == kernels::Activation::swiglu ? 3 : 2;
-  return 2 * matrices * static_cast<double>(model.width) * static_cast<double>(ffn);
+  return 2 * matrices * static_cast<double>(width) * static_cast<double>(ffn);
 }
 
 }  // namespace stowage::layers

@@ -36,6 +36,7 @@ Layer::Layer(const Kind& kind, const MixerPlace& place)
       width_(place.config.width),
       epsilon_(place.config.norm_epsilon),
       zero_centred_(place.config.zero_centred_norms),
+      name_(place.prefix),
       index_(place.layer),
       mixer_(make_mixer(kind, place)),
       norm_{place.prefix + ".norm.weight",
@@ -47,7 +48,7 @@ Layer::Layer(const Kind& kind, const MixerPlace& place)
                              ? Rounding::measured
                              : Rounding::none) {}
 
-std::string Layer::prefix() const { return fmt::format("layers.{}.{}", index_, kind_->scope); }
+std::string Layer::prefix() const { return fmt::format("{}.{}", name_, kind_->scope); }
 
 std::vector<Parameter> Layer::parameters() const {
   std::vector<Parameter> all = mixer_->parameters();

@@ -107,6 +107,7 @@ class Layer {
   std::int64_t width_;
   double epsilon_;
   bool zero_centred_;
+  std::string name_;  ///< "layers.3"
   int index_;
   std::unique_ptr<Mixer> mixer_;
   Parameter norm_;

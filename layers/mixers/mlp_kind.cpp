@@ -44,7 +44,7 @@ void check_sizes(const ModelConfig&, const Deck& deck) {
 }
 
 StepFlops flops(const ModelConfig& model, const StepWork& work) {
-  const double products = work.tokens * mlp_row_flops(model, model.mlp.ffn);
+  const double products = work.tokens * mlp_row_flops(model, model.width, model.mlp.ffn);
   return {products, products};
 }
 

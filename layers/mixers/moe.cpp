@@ -5,6 +5,7 @@
 #include "kernels/moe/permute.hpp"
 #include "layers/mixers/experts.hpp"
 #include "layers/mixers/feed_forward.hpp"
+#include "layers/mixers/latent.hpp"
 
 namespace stowage::layers {
 namespace {
@@ -58,9 +59,10 @@ struct GroupedProduct {
 };
 
 /// True if the ranks that share experts are those that share the products of the shared expert, and
-/// rows travel whole.
-bool share_one_exchange(const SharedExperts& experts, const parallel::Ranks& ranks) {
-  return experts.size() > 1 && !experts.by_slots() &&
+/// rows travel whole, of the same width.
+bool share_one_exchange(const ModelConfig& config, const SharedExperts& experts,
+                        const parallel::Ranks& ranks) {
+  return experts.size() > 1 && !experts.by_slots() && config.moe.latent == 0 &&
          experts.ranks() == ranks.group(parallel::Group::tensor).members();
 }
 
@@ -70,26 +72,32 @@ class Moe final : public Mixer {
  public:
   explicit Moe(const MixerPlace& place)
       : width_(place.config.width),
+        expert_width_(place.config.moe.expert_width(width_)),
         ffn_(place.config.moe.ffn),
         topk_(place.config.moe.topk),
         activation_(place.config.mlp.activation),
         experts_(place.config, place.ranks),
-        one_exchange_(share_one_exchange(experts_, place.ranks)),
+        one_exchange_(share_one_exchange(place.config, experts_, place.ranks)),
         router_(place.config, Partition(place.ranks.group(parallel::Group::tensor)), place.prefix,
                 place.layer, place.aux_scale),
         fc1_{{place.prefix + ".experts.fc1.weight",
-              {place.config.moe.experts, kernels::activation_width(activation_, ffn_), width_},
+              {place.config.moe.experts, kernels::activation_width(activation_, ffn_),
+               expert_width_},
               Init::normal,
               true,
               "expert",
               experts_.partition().cut(0, {place.config.moe.experts})}},
         fc2_{{place.prefix + ".experts.fc2.weight",
-              {place.config.moe.experts, width_, ffn_},
+              {place.config.moe.experts, expert_width_, ffn_},
               Init::residual_normal,
               true,
               "expert",
               experts_.partition().cut(0, {place.config.moe.experts})}} {
     parameters_ = {fc2_.weight, fc1_.weight};
+    if (place.config.moe.latent > 0) {
+      latent_.emplace(place);
+      for (const Parameter& p : latent_->parameters()) parameters_.push_back(p);
+    }
     if (place.config.moe.shared_ffn > 0) {
       shared_.emplace(place, place.config.moe.shared_ffn, "model.moe_shared_expert_hidden_size",
                       ".shared", "shared_expert", place.config.moe.shared_gate);
@@ -120,6 +128,7 @@ class Moe final : public Mixer {
   Tensor forward(Recorder& recorder, Tensor x) const override {
     Saved& kept = recorder.kept<Saved>(*this);
     kept.x = x;
+    kept.rows = latent_ ? latent_->narrow(recorder, x) : x;
     return experts_.size() == 1 ? forward_alone(recorder, kept) : forward_shared(recorder, kept);
   }
 
@@ -130,8 +139,9 @@ class Moe final : public Mixer {
     const Saved& kept = recorder.kept<Saved>(*this);
     const Routed& r = kept.routed;
     const std::int64_t rows = experts_.capacity(recorder);
-    const AllRows dy_all = experts_.send_each(recorder, "dy_all", dy, r);
-    const Tensor x = experts_.send(recorder, "x_again", kept.x, r);
+    const Tensor dout = latent_ ? latent_->widen_backward(recorder, dy) : dy;
+    const AllRows dy_all = experts_.send_each(recorder, "dy_all", dout, r);
+    const Tensor x = experts_.send(recorder, "x_again", kept.rows, r);
     router_.count(recorder, kept.choices);
     SharedGradient shared;
     if (shared_ && experts_.size() > 1) shared = shared_gradient(recorder, kept, x, dy, dy_all);
@@ -144,9 +154,9 @@ class Moe final : public Mixer {
         experts_.weight_gradient(recorder, kept.choices, r, drow_weight);
     fc2_.backward_weight(recorder, "fc2_weight_backward", expected(recorder), drows, active,
                          r.offsets);
-    const Tensor dsorted = recorder.scratch("drows", {rows, width_});
+    const Tensor dsorted = recorder.scratch("drows", {rows, expert_width_});
     fc1_.backward_input(recorder, "fc1_backward", expected(recorder), dhidden, r.offsets, dsorted);
-    const Tensor dx_all = recorder.scratch("dx", {experts_.received(recorder), width_});
+    const Tensor dx_all = recorder.scratch("dx", {experts_.received(recorder), expert_width_});
     const bool summed_together = shared_ && one_exchange_;
     if (summed_together)
       shared_->input_gradient(recorder, kShared, shared.dhidden, shared.x, dx_all, false);
@@ -158,7 +168,12 @@ class Moe final : public Mixer {
     if (shared_ && experts_.size() == 1) shared = shared_gradient(recorder, kept, x, dy, dy_all);
     if (shared_)
       shared_->weight_gradient(recorder, kShared, shared.dhidden, shared.x, spare_weights());
-    const Tensor dx = experts_.sum(recorder, summands, r);
+    Tensor dx = experts_.sum(recorder, summands, r);
+    if (latent_) {
+      const Tensor drows_mine = dx;
+      dx = recorder.scratch("dx_of_latent", {recorder.rows(), width_});
+      latent_->narrow_backward(recorder, kept.x, drows_mine, dx);
+    }
     if (shared_ && !one_exchange_) add_shared_gradient(recorder, shared, dx);
     router_.backward(recorder, kept.choices, kept.x, experts_.sum_of_pairs(recorder, dweights),
                      dweights.token_row, dx);
@@ -170,6 +185,7 @@ class Moe final : public Mixer {
 
   struct Saved {
     Tensor x, hidden;
+    Tensor rows;  ///< x, or what the experts get of it
     Choices choices;
     Routed routed;
   };
@@ -190,12 +206,24 @@ class Moe final : public Mixer {
       kept.choices = router_.forward(recorder, kept.x);
       kept.routed = experts_.route(recorder, kept.choices, experts_.learn(recorder, kept.choices));
     }
-    const Tensor out = experts_forward(recorder, kept, kept.x);
-    const Tensor y = recorder.scratch("out", {experts_.received(recorder), width_});
-    if (shared_)
-      shared_->out(recorder, kShared, shared_->hidden(recorder, kShared, {kept.x, kept.x}), y);
-    combine(recorder, "combine", out, kept.routed, y, {}, shared_.has_value());
-    return y;
+    const Tensor out = experts_forward(recorder, kept, kept.rows);
+    const bool onto_shared = shared_ && !latent_;
+    const Tensor y = latent_ ? latent_->make_sum(recorder)
+                             : recorder.scratch("out", {experts_.received(recorder), width_});
+    if (onto_shared) shared_alone(recorder, kept.x, y);
+    combine(recorder, "combine", out, kept.routed, y, {}, onto_shared);
+    if (!latent_) return y;
+    const Tensor delta = latent_->widen(recorder);
+    if (shared_) {
+      const Tensor mine = recorder.scratch("shared_out", {recorder.rows(), width_});
+      shared_alone(recorder, kept.x, mine);
+      recorder.add("add_shared", mine, delta);
+    }
+    return delta;
+  }
+
+  void shared_alone(Recorder& recorder, Tensor x, Tensor y) const {
+    shared_->out(recorder, kShared, shared_->hidden(recorder, kShared, {x, x}), y);
   }
 
   /// Of several ranks. The shared expert's products lie beside what is exchanged: they wait neither
@@ -205,7 +233,7 @@ class Moe final : public Mixer {
     const bool summed_together = shared_ && one_exchange_;
     // Rows that all ranks get need not wait for the router.
     AllRows received;
-    if (!experts_.by_slots()) received = experts_.send_each(recorder, "x", x, {});
+    if (!experts_.by_slots()) received = experts_.send_each(recorder, "x", kept.rows, {});
     SharedExperts::AllChoices all;
     {
       const execution::ScopeGuard scope = enter_router(recorder);
@@ -218,25 +246,32 @@ class Moe final : public Mixer {
           recorder, kShared,
           one_exchange_ ? received : shared_rows_.gather_others(recorder, "shared_x", x));
     }
-    const Tensor y = recorder.scratch("out", {experts_.received(recorder), width_});
+    const Tensor y = recorder.scratch("out", {experts_.received(recorder), expert_width_});
     if (summed_together) shared_->out(recorder, kShared, active, y);
     {
       const execution::ScopeGuard scope = enter_router(recorder);
       kept.routed = experts_.route(recorder, kept.choices, all);
     }
-    if (experts_.by_slots()) received = experts_.send_each(recorder, "x", x, kept.routed);
+    if (experts_.by_slots()) received = experts_.send_each(recorder, "x", kept.rows, kept.routed);
     const Tensor out = experts_forward(recorder, kept, received.all);
     const SharedRows::Summands summands =
         send_back(recorder, "delta", "combine", out, kept.routed, y, summed_together);
-    if (!shared_ || one_exchange_) return experts_.sum(recorder, summands, kept.routed);
+    if (!shared_ || one_exchange_) return sum(recorder, summands, kept.routed);
     const Tensor mine =
         shared_rows_.reduce_each(recorder, "shared_out", "shared_delta", width_,
                                  [&](const SomeRows& to, const RowBlock& some) {
                                    shared_->out(recorder, kShared, active, to, some);
                                  });
-    const Tensor delta = experts_.sum(recorder, summands, kept.routed);
+    const Tensor delta = sum(recorder, summands, kept.routed);
     recorder.add("add_shared", mine, delta);
     return delta;
+  }
+
+  /// What the experts of all ranks give for this rank's rows, (rows, D).
+  Tensor sum(Recorder& recorder, const SharedRows::Summands& summands, const Routed& r) const {
+    if (!latent_) return experts_.sum(recorder, summands, r);
+    experts_.sum(recorder, summands, r, latent_->make_sum(recorder));
+    return latent_->widen(recorder);
   }
 
   /// @param x, dy_all that the experts get  @param dy of this rank's rows
@@ -289,26 +324,26 @@ class Moe final : public Mixer {
                       .row_weight = r.row_weight,
                       .h = kept.hidden,
                       .a = active});
-    const Tensor out = recorder.scratch("rows_out", {rows, width_});
+    const Tensor out = recorder.scratch("rows_out", {rows, expert_width_});
     fc2_.forward(recorder, "fc2", expected(recorder), active, r.offsets, out);
     return out;
   }
 
   Tensor gather(Recorder& recorder, const char* name, Tensor x, const Routed& r) const {
     const Tensor rows =
-        recorder.scratch(std::string(name) + "_rows", {experts_.capacity(recorder), width_});
+        recorder.scratch(std::string(name) + "_rows", {experts_.capacity(recorder), expert_width_});
     recorder.compute(name,
                      kernels::GatherRows{.tokens = experts_.received(recorder),
                                          .topk = topk_,
                                          .rows = experts_.capacity(recorder),
-                                         .width = width_,
+                                         .width = expert_width_,
                                          .routed = expected(recorder),
                                          .storage = recorder.storage()},
                      {.x = x, .token_row = r.received_row, .xs = rows});
     return rows;
   }
 
-  /// @param y of (received, D)  @param some of their rows
+  /// @param y of (received, expert width)  @param some of their rows
   void combine(Recorder& recorder, const std::string& name, Tensor rows, const Routed& r,
                const SomeRows& y, const RowBlock& some, bool accumulate) const {
     const std::int64_t tokens = recorder.count(y);
@@ -317,7 +352,7 @@ class Moe final : public Mixer {
         kernels::CombineRows{.tokens = tokens,
                              .topk = topk_,
                              .rows = experts_.capacity(recorder),
-                             .width = width_,
+                             .width = expert_width_,
                              .routed = expected(recorder) * tokens / experts_.received(recorder),
                              .storage = recorder.storage(),
                              .accumulate = accumulate},
@@ -358,12 +393,13 @@ class Moe final : public Mixer {
             .routed = expected(recorder),
             .experts = fc1_.experts(),
             .columns = ffn_,
-            .width = width_,
+            .width = expert_width_,
             .storage = recorder.storage(),
             .weighted = true};
   }
 
   std::int64_t width_;
+  std::int64_t expert_width_;  ///< of the rows that the experts get: D, or L
   std::int64_t ffn_;
   int topk_;
   kernels::Activation activation_;
@@ -372,6 +408,7 @@ class Moe final : public Mixer {
   Router router_;
   GroupedProduct fc1_;
   GroupedProduct fc2_;
+  std::optional<Latent> latent_;
   std::optional<FeedForward> shared_;
   SharedRows shared_rows_;  ///< of its own exchange
   std::vector<Parameter> parameters_;

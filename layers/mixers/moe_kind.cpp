@@ -29,6 +29,17 @@ std::vector<Row<Moe>> rows<Moe>() {
            .numerics = true,
            .help = "Width F of one expert. 0: ffn_hidden_size.",
            .derived = [](const Deck& deck) { return read(deck, &ModelConfig::Mlp::ffn); }}),
+      row(&Moe::latent, {.key = "model.moe_latent_size",
+                         .range = between(0, kMostWidth),
+                         .numerics = true,
+                         .help = "Latent width L that routed experts work in, between a projection "
+                                 "down and one up (Nemotron 3 Super). The router and the shared "
+                                 "expert keep hidden_size. 0: experts work in hidden_size."}),
+      row(&Moe::latent_norm,
+          {.key = "model.moe_latent_norm",
+           .numerics = true,
+           .help = "With moe_latent_size: RMSNorm of the sum of a token's experts, before the "
+                   "projection up (Kimi K3)."}),
       row(&Moe::shared_ffn, {.key = "model.moe_shared_expert_hidden_size",
                              .range = between(0, 16 * kMostWidth),
                              .numerics = true,
@@ -109,6 +120,10 @@ void check_sizes(const ModelConfig& model, const Deck& deck) {
   if (moe.shared_gate && moe.shared_ffn == 0)
     throw_usage("{} needs a shared expert: {} must be above 0", cite(deck, &Moe::shared_gate),
                 key(&Moe::shared_ffn));
+  if (moe.latent_norm && moe.latent == 0)
+    throw_usage("{} needs a latent width: {} must be above 0", cite(deck, &Moe::latent_norm),
+                key(&Moe::latent));
+  check_at_most(deck, key(&Moe::latent), key(&ModelConfig::width));
   check_at_most(deck, key(&Moe::topk), key(&Moe::experts));
   check_divides(deck, key(&Moe::groups), key(&Moe::experts));
   check_at_most(deck, key(&Moe::group_topk), key(&Moe::groups));
@@ -127,8 +142,10 @@ void check_sizes(const ModelConfig& model, const Deck& deck) {
 
 StepFlops flops(const ModelConfig& model, const StepWork& work) {
   const ModelConfig::Moe& moe = model.moe;
-  const double products = work.tokens * (moe.topk * mlp_row_flops(model, moe.ffn) +
-                                         mlp_row_flops(model, moe.shared_ffn));
+  const std::int64_t width = moe.expert_width(model.width);
+  const double latent = 4.0 * static_cast<double>(model.width) * static_cast<double>(moe.latent);
+  const double products = work.tokens * (moe.topk * mlp_row_flops(model, width, moe.ffn) + latent +
+                                         mlp_row_flops(model, model.width, moe.shared_ffn));
   const double logits = moe.experts + (moe.shared_ffn > 0 && moe.shared_gate ? 1 : 0);
   return {products + 2 * work.tokens * static_cast<double>(model.width) * logits, products};
 }
@@ -138,6 +155,7 @@ void slim(ModelConfig& model) {
   if (const int most = 2 * moe.topk * moe.groups; moe.experts > most) moe.experts = most;
   moe.ffn = std::min<std::int64_t>(moe.ffn, 64);
   moe.shared_ffn = std::min<std::int64_t>(moe.shared_ffn, 64);
+  moe.latent = std::min<std::int64_t>(moe.latent, 64);
   moe.aux_coeff = moe.z_coeff = moe.bias_rate = 0;
 }
 
@@ -145,6 +163,8 @@ constexpr std::string_view kGroup[] = {"expert_fc1", "moe_act"};
 constexpr inputs::Module kModules[] = {
     {"shared_expert", "fc1 output before the activation (n, F)", "normed input"},
     {"moe_act", "the same, routed rows (n*R, F), sorted by expert", "normed input"},
+    {"moe_latent", "latent rows (n, L), and the sum of their experts' (n, L)",
+     "normed input; routed rows"},
     {.name = "group_mlp",
      .tensors = "`expert_fc1` and `moe_act` of a layer, as one item",
      .parts = kGroup}};

@@ -12,7 +12,8 @@
 
 namespace stowage::layers {
 
-Head::Head(const ModelConfig& config, const parallel::Ranks& ranks, const Parameter& embedding)
+Head::Head(const ModelConfig& config, const parallel::Ranks& ranks, const Parameter& embedding,
+           std::string norm, bool hands_on)
     : width_(config.width),
       rows_(ranks.shared_group(parallel::Group::tensor)),
       group_(ranks.shared_group(parallel::Group::tensor)),
@@ -20,7 +21,8 @@ Head::Head(const ModelConfig& config, const parallel::Ranks& ranks, const Parame
       epsilon_(config.norm_epsilon),
       zero_centred_(config.zero_centred_norms),
       tied_(config.tied_embeddings),
-      norm_{"final_norm.weight",
+      hands_on_(hands_on),
+      norm_{std::move(norm),
             {config.width},
             norm_init(config.zero_centred_norms),
             false,
@@ -40,7 +42,9 @@ Tensor Head::norm(Recorder& recorder, Stream stream) const {
   recorder.set_prefix("head");
   const std::int64_t n = recorder.rows();
   Saved& kept = recorder.kept<Saved>(*this);
-  const Tensor normed = recorder.scratch("normed", {n, width_});
+  const Tensor normed = hands_on_ ? recorder.saved("normed", {n, width_}, "")
+                                  : recorder.scratch("normed", {n, width_});
+  kept.normed = normed;
   kept.sum = recorder.saved("sum", {n, width_}, "");
   kept.rstd = recorder.saved("rstd", recorder.accumulation(), {n}, "");
   recorder.compute("norm",
@@ -71,9 +75,11 @@ Tensor Head::forward(Recorder& recorder, Stream stream) const {
 
 Tensor Head::evaluate(Recorder& recorder, Stream stream) const {
   const Tensor normed = rows_.gather(recorder, "normed_all", norm(recorder, stream));
-  if (const Tensor logits = recorder.program().find(kLogits))
+  // Logits and hits are those of the next token.
+  const bool next = recorder.batch().depth == 0;
+  if (const Tensor logits = recorder.program().find(kLogits); next && logits)
     Product{output_}.forward(recorder, "logits", normed, logits);
-  const Tensor sum = recorder.program().find(kHits);
+  const Tensor sum = next ? recorder.program().find(kHits) : Tensor{};
   const Tensor hits =
       sum ? recorder.scratch("token_hits", recorder.accumulation(), {recorder.tokens()}) : Tensor{};
   const Tensor losses =
@@ -181,10 +187,11 @@ Tensor Head::sharded(Recorder& recorder, Tensor normed, Tensor dnormed, Tensor h
   return losses;
 }
 
-Tensor Head::backward(Recorder& recorder) const {
+Tensor Head::backward(Recorder& recorder, Tensor dhidden) const {
   recorder.set_prefix("head");
   const std::int64_t n = recorder.rows();
   const Saved& kept = recorder.kept<Saved>(*this);
+  if (dhidden) recorder.add("add_dhidden", dhidden, kept.dnormed);
   const Tensor dsum = recorder.scratch("dsum", {n, width_});
   const kernels::RmsnormBackward norm{.rows = n,
                                       .width = width_,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "layers/mixers/layer.hpp"
@@ -20,16 +21,23 @@ inline constexpr const char* kHits = "hits";
 class Head {
  public:
   /// @param embedding whose weight is the projection's too if they are tied
-  Head(const ModelConfig& config, const parallel::Ranks& ranks, const Parameter& embedding);
+  /// @param norm name of the norm's weight  @param hands_on hidden() is asked for in backward
+  Head(const ModelConfig& config, const parallel::Ranks& ranks, const Parameter& embedding,
+       std::string norm, bool hands_on);
 
   /// In backward order. Without the output weight if it is the embedding.
   std::vector<Parameter> parameters() const;
+  /// Without the output weight, which several heads have in common.
+  std::vector<Parameter> own_parameters() const { return {norm_}; }
 
   /// Loss of each token (n) accum, and its gradients for backward(). Where ranks share the
   /// vocabulary each knows the losses of all tokens.
   Tensor forward(Recorder& recorder, Stream stream) const;
+  /// The normed rows of the stream (rows, D): of forward() or evaluate().
+  Tensor hidden(Recorder& recorder) const { return recorder.kept<Saved>(*this).normed; }
+  /// @param dhidden gradient of hidden() from elsewhere, or none
   /// @return gradient of the stream's sum
-  Tensor backward(Recorder& recorder) const;
+  Tensor backward(Recorder& recorder, Tensor dhidden = {}) const;
   /// Loss of each token alone; and the logits where the program has kLogits, hits where it has
   /// kHits.
   Tensor evaluate(Recorder& recorder, Stream stream) const;
@@ -38,7 +46,7 @@ class Head {
 
  private:
   struct Saved {
-    Tensor sum, rstd, dnormed;
+    Tensor sum, rstd, normed, dnormed;
   };
 
   Tensor norm(Recorder& recorder, Stream stream) const;
@@ -54,6 +62,7 @@ class Head {
   double epsilon_;
   bool zero_centred_;
   bool tied_;
+  bool hands_on_;
   Parameter norm_;
   Parameter output_;
 };

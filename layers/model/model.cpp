@@ -4,8 +4,6 @@
 
 #include "execution/error.hpp"
 #include "kernels/elementwise/elementwise.hpp"
-#include "kernels/embedding/embedding.hpp"
-#include "kernels/shards/shards.hpp"
 
 namespace stowage::layers {
 
@@ -30,14 +28,8 @@ Model::Model(const ModelConfig& config, Precision precision, double aux_scale,
       precision_(precision),
       ranks_(ranks),
       stages_(own_stages(config, ranks)),
-      rows_(ranks.shared_group(parallel::Group::tensor)),
-      embedding_{"embedding.weight",
-                 {config.vocabulary, config.width},
-                 Init::normal,
-                 true,
-                 "dense",
-                 Partition(ranks.group(parallel::Group::tensor)).cut(0, {config.vocabulary})},
-      head_(config, ranks, embedding_) {
+      embedding_(config, ranks),
+      head_(config, ranks, embedding_.weight(), "final_norm.weight", config.mtp.depths > 0) {
   for (const char letter : config.pattern)
     if (letter != '|') {
       const int index = static_cast<int>(layers_.size());
@@ -45,16 +37,19 @@ Model::Model(const ModelConfig& config, Precision precision, double aux_scale,
           kind_of(config, letter),
           MixerPlace{config, ranks, fmt::format("layers.{}", index), index, aux_scale});
     }
+  if (config.mtp.depths > 0) mtp_.emplace(config, ranks, embedding_, aux_scale);
 }
 
 std::vector<Parameter> Model::parameters(const std::vector<Stage>& stages) const {
   std::vector<Parameter> all;
-  if (stages.back().head) all = head_.parameters();
+  if (stages.back().head && mtp_) all = mtp_->parameters();
+  if (stages.back().head)
+    for (Parameter& p : head_.parameters()) all.push_back(std::move(p));
   for (std::size_t s = stages.size(); s-- > 0;)
     for (int i = stages[s].end; i-- > stages[s].begin;)
       for (Parameter& p : layers_[i].parameters()) all.push_back(std::move(p));
-  if (stages.front().embedding || (stages.back().head && config_.tied_embeddings))
-    all.push_back(embedding_);
+  if (stages.front().embedding || (stages.back().head && head_has_embedding()))
+    all.push_back(embedding());
   return all;
 }
 
@@ -64,6 +59,8 @@ std::vector<execution::TensorInfo> Model::states(const std::vector<Stage>& stage
     for (const Layer& layer : layers(stage))
       for (execution::TensorInfo& info : layer.mixer().states(precision_))
         all.push_back(std::move(info));
+  if (stages.back().head && mtp_)
+    for (execution::TensorInfo& info : mtp_->states(precision_)) all.push_back(std::move(info));
   return all;
 }
 
@@ -77,13 +74,13 @@ std::vector<execution::TensorInfo> Model::sequence_states(const DecodeShape& sha
 
 int Model::part_of(const std::string& parameter) const {
   constexpr std::string_view kLayer = "layers.";
-  if (parameter == embedding_.name) return -1;
+  if (parameter == embedding().name) return -1;
   return parameter.starts_with(kLayer) ? std::stoi(parameter.substr(kLayer.size()))
                                        : config_.layers();
 }
 
 bool Model::shares_embedding() const {
-  return config_.tied_embeddings && has_embedding() != has_head();
+  return head_has_embedding() && has_embedding() != has_head();
 }
 
 std::span<const Layer> Model::layers(const Stage& stage) const {
@@ -96,39 +93,8 @@ std::string_view Model::input_module(const Stage& stage) const {
   return own.empty() ? std::string_view("") : own.front().kind().norm_module;
 }
 
-Tensor Model::local_tokens(Recorder& recorder, const char* name) const {
-  const Tensor tokens = recorder.batch().tokens;
-  if (rows_.size() == 1) return tokens;
-  const std::int64_t rows = embedding_.local(0), first = rows_.rank() * rows;
-  const Tensor local = recorder.scratch(name, execution::Dtype::int32, {recorder.tokens()});
-  recorder.compute(name, kernels::Localise{recorder.tokens(), first, rows},
-                   {.ids = tokens, .local = local});
-  return local;
-}
-
-/// A rank that has a token's row of the table gives it, the others give zeros.
-Tensor Model::embed(Recorder& recorder, const Stage& stage) const {
-  recorder.set_prefix("embedding");
-  const std::int64_t n = recorder.tokens();
-  const bool shared = rows_.size() > 1;
-  const Tensor x = shared ? recorder.scratch("rows", {n, config_.width})
-                          : recorder.saved("out", {n, config_.width}, input_module(stage));
-  recorder.compute("forward",
-                   kernels::EmbeddingForward{.tokens = n,
-                                             .vocabulary = embedding_.local(0),
-                                             .width = config_.width,
-                                             .storage = recorder.storage()},
-                   {.token = local_tokens(recorder, "local_tokens"),
-                    .table = recorder.parameter(embedding_),
-                    .x = x});
-  if (!shared) return x;
-  const Tensor mine = recorder.saved("out", {recorder.rows(), config_.width}, input_module(stage));
-  rows_.sum_to(recorder, rows_.send_partials(recorder, "out", x), mine);
-  return mine;
-}
-
 Stream Model::trunk(Recorder& recorder, const Stage& stage, Tensor in) const {
-  Stream stream{stage.embedding ? embed(recorder, stage) : in, {}};
+  Stream stream{stage.embedding ? embedding_.forward(recorder, input_module(stage)) : in, {}};
   for (const Layer& layer : layers(stage)) stream = layer.forward(recorder, stream);
   return stream;
 }
@@ -143,12 +109,18 @@ Tensor Model::hand_on(Recorder& recorder, const Stage& stage, Stream stream) con
 
 Tensor Model::forward(Recorder& recorder, const Stage& stage, Tensor in) const {
   const Stream stream = trunk(recorder, stage, in);
-  return stage.head ? head_.forward(recorder, stream) : hand_on(recorder, stage, stream);
+  if (!stage.head) return hand_on(recorder, stage, stream);
+  const Tensor losses = head_.forward(recorder, stream);
+  if (mtp_) mtp_->forward(recorder, head_.hidden(recorder));
+  return losses;
 }
 
 Tensor Model::evaluate(Recorder& recorder, const Stage& stage, Tensor in) const {
   const Stream stream = trunk(recorder, stage, in);
-  return stage.head ? head_.evaluate(recorder, stream) : hand_on(recorder, stage, stream);
+  if (!stage.head) return hand_on(recorder, stage, stream);
+  const Tensor losses = head_.evaluate(recorder, stream);
+  if (mtp_ && !recorder.batch().further.empty()) mtp_->evaluate(recorder, head_.hidden(recorder));
+  return losses;
 }
 
 void Model::decode(Recorder& recorder) const {
@@ -162,7 +134,9 @@ Tensor Model::backward(Recorder& recorder, const Stage& stage, Tensor dout,
                        const Finished& finished) const {
   Tensor dsum = dout;
   if (stage.head) {
-    dsum = head_.backward(recorder);
+    const Tensor dhidden =
+        mtp_ ? mtp_->backward(recorder, config_.tied_embeddings, finished) : Tensor{};
+    dsum = head_.backward(recorder, dhidden);
     finished(head_.parameters(),
              stage.end > stage.begin && backward_begins_with_exchange(stage.end - 1));
   }
@@ -173,37 +147,21 @@ Tensor Model::backward(Recorder& recorder, const Stage& stage, Tensor dout,
       finished(layer.parameters(), i > stage.begin && backward_begins_with_exchange(i - 1));
   }
   if (!stage.embedding) return dsum;
-  embed_backward(recorder, stage, dsum);
-  if (!shares_embedding()) finished({&embedding_, 1}, false);
+  // The head of this stage, if the weight is its too, has stored its gradient already.
+  embedding_.backward(recorder, dsum,
+                      recorder.batch().accumulate || (stage.head && head_has_embedding()));
+  if (!shares_embedding()) finished({&embedding(), 1}, false);
   return {};
 }
 
 void Model::backward_weights(Recorder& recorder, const Stage& stage,
                              const Finished& finished) const {
+  if (stage.head && mtp_) mtp_->backward_weights(recorder, finished);
   const std::span<const Layer> own = layers(stage);
   for (std::size_t i = own.size(); i-- > 0;) {
     own[i].backward_weights(recorder);
     finished(own[i].parameters(), false);
   }
-}
-
-void Model::embed_backward(Recorder& recorder, const Stage& stage, Tensor dsum) const {
-  recorder.set_prefix("embedding");
-  const Tensor dx = rows_.gather(recorder, "dsum", dsum);
-  const kernels::EmbeddingBackward embedding{
-      .tokens = recorder.tokens(),
-      .vocabulary = embedding_.local(0),
-      .width = config_.width,
-      .storage = recorder.storage(),
-      // The head of this stage, if the weight is its too, has stored its gradient already.
-      .accumulate = recorder.batch().accumulate || (config_.tied_embeddings && stage.head)};
-  const Tensor workspace = recorder.workspace("workspace", embedding.workspace_bytes());
-  const Tensor gradient = recorder.gradient(embedding_);
-  recorder.compute("backward", embedding,
-                   {.token = local_tokens(recorder, "local_tokens_again"),
-                    .dx = dx,
-                    .dtable = gradient,
-                    .workspace = workspace});
 }
 
 bool Model::backward_begins_with_exchange(int layer) const {
@@ -213,18 +171,19 @@ bool Model::backward_begins_with_exchange(int layer) const {
 }
 
 bool Model::shares_experts() const {
-  return inputs::has_experts(config_.pattern) && ranks_.group(parallel::Group::experts).size() > 1;
+  return inputs::has_experts(config_.letters()) &&
+         ranks_.group(parallel::Group::experts).size() > 1;
 }
 
 bool Model::has_router_losses() const {
-  return inputs::has_experts(config_.pattern) &&
+  return inputs::has_experts(config_.letters()) &&
          (config_.moe.aux_coeff > 0 || config_.moe.z_coeff > 0);
 }
 
 std::vector<Tensor> Model::step_counts(Recorder& recorder) const {
   std::vector<Tensor> all;
-  const auto zeros = [&](const Stage& next_to, const char* name, int begin, int end) {
-    std::int64_t count = 0;
+  const auto zeros = [&](const Stage& next_to, const char* name, int begin, int end,
+                         std::int64_t count = 0) {
     for (int i = begin; i < end; ++i) count += layers_[i].mixer().step_count_elements();
     if (count == 0) return;
     recorder.set_prefix(stage_prefix(next_to));
@@ -238,7 +197,11 @@ std::vector<Tensor> Model::step_counts(Recorder& recorder) const {
       for (const Tensor count : layer.mixer().step_counts(recorder)) all.push_back(count);
     next = stage.end;
   }
-  zeros(stages_.back(), "counts_behind", next, whole().end);
+  const bool elsewhere = mtp_ && !has_head();
+  zeros(stages_.back(), "counts_behind", next, whole().end,
+        elsewhere ? mtp_->step_count_elements() : 0);
+  if (mtp_ && has_head())
+    for (const Tensor count : mtp_->step_counts(recorder)) all.push_back(count);
   if (config_.moe.tells_load) recorder.kept_of_step<StepCounts>(*this).all = all;
   return all;
 }
@@ -267,6 +230,7 @@ void Model::end_of_step(Recorder& recorder, Tensor step_ok) const {
       recorder.set_prefix(layer.prefix());
       layer.mixer().end_of_step(recorder, step_ok);
     }
+  if (mtp_ && has_head()) mtp_->end_of_step(recorder, step_ok);
 }
 
 }  // namespace stowage::layers

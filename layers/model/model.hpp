@@ -2,11 +2,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "layers/mixers/layer.hpp"
+#include "layers/model/embedding.hpp"
 #include "layers/model/head.hpp"
+#include "layers/model/mtp.hpp"
 #include "layers/model/stages.hpp"
 #include "parallel/groups/ranks.hpp"
 
@@ -16,7 +19,8 @@ namespace stowage::layers {
 /// those of all ranks and microbatches, in the order of the model. Only if ModelConfig asks for it.
 inline constexpr const char* kRouterLoad = "router_load";
 
-/// The hybrid model: embedding, residual blocks by pattern, final norm, head with loss. It never
+/// The hybrid model: embedding, residual blocks by pattern, final norm, head with loss, and heads
+/// that predict further tokens. It never
 /// changes: what a recording keeps belongs to its recorder.
 ///
 /// A rank of a pipeline computes one or more stages of it; names and indices of layers are those of
@@ -37,6 +41,10 @@ class Model {
   /// The ends of the model, with its tokens and its loss: whether they are this rank's.
   bool has_embedding() const { return stages_.front().embedding; }
   bool has_head() const { return stages_.back().head; }
+  /// Depths of heads of further tokens (Mtp); they stand with the head.
+  int further_depths() const { return mtp_ ? mtp_->depths() : 0; }
+  /// Whether this rank's stages read tokens: for the embedding, or for heads of further tokens.
+  bool reads_tokens() const { return has_embedding() || (has_head() && mtp_); }
   /// The parameters that this rank has, in the order in which backward finishes their gradients.
   std::vector<Parameter> parameters() const { return parameters(stages_); }
   /// Those of all stages, each once.
@@ -47,12 +55,16 @@ class Model {
   /// What decode() keeps of each sequence from one of its tokens to the next.
   std::vector<execution::TensorInfo> sequence_states(const DecodeShape& shape) const;
   /// The embedding's weight, which is the head's too where they are tied.
-  const Parameter& embedding() const { return embedding_; }
+  const Parameter& embedding() const { return embedding_.weight(); }
   /// The layer of the whole model that a parameter belongs to. -1 is the embedding,
-  /// config().layers() the head.
+  /// config().layers() the head, with the heads of further tokens.
   int part_of(const std::string& parameter) const;
-  /// True if this rank has the tied weight for one end of the model and another rank for the other:
-  /// their gradients are to be added. backward() leaves that, and calling `finished`, to the step.
+  /// Whether the head's end of the model has the embedding's weight: it is tied, or heads of further
+  /// tokens read it.
+  bool head_has_embedding() const { return config_.tied_embeddings || mtp_; }
+  /// True if this rank has the embedding's weight for one end of the model and another rank for the
+  /// other: their gradients are to be added. backward() leaves that, and calling `finished`, to the
+  /// step.
   bool shares_embedding() const;
 
   /// Records forward of one of this rank's stages and, on the last one fused with the head's
@@ -106,10 +118,6 @@ class Model {
   std::vector<Parameter> parameters(const std::vector<Stage>& stages) const;
   std::vector<execution::TensorInfo> states(const std::vector<Stage>& stages) const;
   std::span<const Layer> layers(const Stage& stage) const;
-  Tensor embed(Recorder& recorder, const Stage& stage) const;
-  void embed_backward(Recorder& recorder, const Stage& stage, Tensor dsum) const;
-  /// Tokens as rows of the part of the table that this rank has; -1: another rank's.
-  Tensor local_tokens(Recorder& recorder, const char* name) const;
   Stream trunk(Recorder& recorder, const Stage& stage, Tensor in) const;
   /// The stream as one tensor, for the next stage, which does not see how it was made.
   Tensor hand_on(Recorder& recorder, const Stage& stage, Stream stream) const;
@@ -118,10 +126,10 @@ class Model {
   Precision precision_;
   parallel::Ranks ranks_;
   std::vector<Stage> stages_;
-  SharedRows rows_;
-  Parameter embedding_;
+  Embedding embedding_;
   std::vector<Layer> layers_;
   Head head_;
+  std::optional<Mtp> mtp_;
 };
 
 }  // namespace stowage::layers

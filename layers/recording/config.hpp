@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -86,6 +87,8 @@ struct ModelConfig {
     int experts = 8;              ///< E
     int topk = 2;                 ///< R
     std::int64_t ffn = 0;         ///< F of an expert
+    std::int64_t latent = 0;      ///< L, the width that routed experts work in; 0: the model's
+    bool latent_norm = false;     ///< RMSNorm of the experts' sum of that width
     std::int64_t shared_ffn = 0;  ///< F of the shared expert; 0: none
     bool shared_gate = false;     ///< whose result the sigmoid of one more logit scales
     bool sigmoid = true;
@@ -104,7 +107,21 @@ struct ModelConfig {
     /// Tests: expert choices of this many tokens are given in a state, not computed; 0: computed.
     std::int64_t frozen_tokens = 0;
     bool tells_load = false;  ///< training steps leave the load of each expert behind (kRouterLoad)
+
+    /// Of the rows that routed experts get.  @param width D
+    std::int64_t expert_width(std::int64_t width) const { return latent > 0 ? latent : width; }
   } moe;
+
+  /// Heads that predict further tokens (layers/model/mtp.hpp).
+  struct Mtp {
+    int depths = 0;            ///< 0: none
+    std::string pattern;       ///< letters of the layers of a block
+    bool shared = false;       ///< all depths have one block
+    double loss_factor = 0.3;  ///< on the mean of their losses
+    bool evaluated = false;    ///< evaluations tell their losses too
+
+    int blocks() const { return shared ? std::min(depths, 1) : depths; }
+  } mtp;
 
   /// Products of all layers but the first and the last ones, which stay as they are: in_proj and
   /// out_proj, qkv and proj, dense MLPs and shared experts.
@@ -114,6 +131,8 @@ struct ModelConfig {
     execution::Dtype gradients = execution::Dtype::e5m2;  ///< as what they are rounded
   } products;
 
+  /// Letters of all layers, with those of heads of further tokens, and cuts.
+  std::string letters() const { return mtp.depths > 0 ? pattern + mtp.pattern : pattern; }
   int layers() const {
     int count = 0;
     for (const char letter : pattern) count += letter != '|';

@@ -61,8 +61,37 @@ std::vector<Row<ModelConfig>> rows<ModelConfig>() {
     if (kind->rows) kind->rows(all);
     for (std::size_t i = before; i < all.size(); ++i) all[i].parameter.letter = {&kind->letter, 1};
   }
+  append(all, &ModelConfig::mtp);
   append(all, &ModelConfig::products);
   return all;
+}
+
+template <>
+std::vector<Row<ModelConfig::Mtp>> rows<ModelConfig::Mtp>() {
+  using Mtp = ModelConfig::Mtp;
+  constexpr double kMostDepths = 16;
+  return {
+      row(&Mtp::depths,
+          {.key = "model.mtp_num_layers",
+           .range = between(0, kMostDepths),
+           .numerics = true,
+           .help = "Multi-token prediction: how many tokens behind the next one heads of their own "
+                   "predict in training. 0: none."}),
+      row(&Mtp::pattern, {.key = "model.mtp_pattern",
+                          .numerics = true,
+                          .help = "One letter for each layer of a block of multi-token prediction, "
+                                  "such as *E."}),
+      row(&Mtp::shared, {.key = "model.mtp_use_repeated_layer",
+                         .numerics = true,
+                         .help = "All depths of multi-token prediction have one block, which hands "
+                                 "its result to itself. Otherwise each has its own."}),
+      row(&Mtp::loss_factor,
+          {.key = "model.mtp_loss_scaling_factor",
+           .range = at_least(0),
+           .numerics = true,
+           .help = "Weight of the mean of the losses of multi-token prediction, each divided by "
+                   "the number of targets of the next tokens."}),
+  };
 }
 
 /// "of dtype, or of 8 bits": what the precisions are, and their names.
@@ -137,6 +166,22 @@ void check_pattern(const std::string& pattern, const Deck& deck) {
     throw_usage("{}: a pipeline cut | must stand between two layers", deck.cite(name));
 }
 
+void check_mtp(const ModelConfig::Mtp& mtp, const Deck& deck) {
+  using Mtp = ModelConfig::Mtp;
+  if (mtp.depths == 0) {
+    if (!mtp.pattern.empty())
+      throw_usage("{} needs {} above 0", cite(deck, &Mtp::pattern), key(&Mtp::depths));
+    return;
+  }
+  if (mtp.pattern.empty())
+    throw_usage("{} needs {}: a letter for each layer of a block", cite(deck, &Mtp::depths),
+                key(&Mtp::pattern));
+  const std::size_t bad = mtp.pattern.find_first_not_of(inputs::layer_letters());
+  if (bad != std::string::npos)
+    throw_usage("{}: letter '{}' at position {} is unknown: {}", cite(deck, &Mtp::pattern),
+                mtp.pattern[bad], bad + 1, inputs::layer_kinds_text());
+}
+
 }  // namespace
 
 void check(const ModelConfig& model, const Deck& deck) {
@@ -147,7 +192,8 @@ void check(const ModelConfig& model, const Deck& deck) {
   check_product(deck, "elements of the residual stream",
                 {key(&TrainConfig::micro_batch_size), key(&TrainConfig::seq_length), width});
   for (const Kind* kind : all_kinds())
-    if (kind->check && kind->in(pattern)) kind->check(model, deck);
+    if (kind->check && kind->in(model.letters())) kind->check(model, deck);
+  check_mtp(model.mtp, deck);
   using Products = ModelConfig::Products;
   const Products& products = model.products;
   if (products.precision->factors && products.first_layers + products.last_layers >= model.layers())

@@ -20,6 +20,8 @@ std::vector<Row<layers::ModelConfig::Mamba>> rows<layers::ModelConfig::Mamba>();
 template <>
 std::vector<Row<layers::ModelConfig::Mlp>> rows<layers::ModelConfig::Mlp>();
 template <>
+std::vector<Row<layers::ModelConfig::Mtp>> rows<layers::ModelConfig::Mtp>();
+template <>
 std::vector<Row<layers::ModelConfig::Products>> rows<layers::ModelConfig::Products>();
 template <>
 std::vector<Row<layers::ModelConfig::Moe>> rows<layers::ModelConfig::Moe>();

@@ -13,7 +13,22 @@ int enclosing(const Program& program, const execution::Op& op, std::string_view 
   return at;
 }
 
+Recorder Recorder::at_depth(int depth, bool accumulate) const {
+  const Batch::Further& further = batch_.further[static_cast<std::size_t>(depth) - 1];
+  Batch batch = batch_;
+  batch.tokens = further.tokens;
+  batch.targets = further.targets;
+  batch.loss_scale = batch_.further_loss_scale;
+  batch.depth = depth;
+  batch.accumulate = accumulate;
+  Recorder recorder(program_, precision_, std::move(batch), handles_);
+  recorder.behind_exchanges_ = behind_exchanges_;
+  return recorder;
+}
+
 std::string Recorder::full_name(std::string_view name) const {
+  if (batch_.depth > 0)
+    return fmt::format("mb{}/depth{}/{}/{}", batch_.slot, batch_.depth, prefix_, name);
   return fmt::format("mb{}/{}/{}", batch_.slot, prefix_, name);
 }
 

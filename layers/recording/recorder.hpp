@@ -57,7 +57,14 @@ struct Batch {
   Tensor sequence_seq_idx;                  ///< (n) int32
   Tensor loss_scale;                        ///< (1) accum: 1 / counted targets of the whole step
   Tensor positions;  ///< (tokens) int32: each is one more token of a sequence, at this position …
-  DecodeShape decode;          ///< … of these
+  DecodeShape decode;  ///< … of these
+  /// What heads of further tokens take, in place of these, by how much further.
+  struct Further {
+    Tensor tokens, targets;
+  };
+  std::vector<Further> further;
+  Tensor further_loss_scale;   ///< (1) accum
+  int depth = 0;               ///< how much further than the next token the targets are
   int slot = 0;                ///< which microbatch of the program
   bool accumulate = false;     ///< gradients are added: not the first microbatch of a step
   bool weights_later = false;  ///< backward leaves what it can of the weights' gradients for later
@@ -76,19 +83,19 @@ struct PostponedOps {
   std::vector<One> ops;
 };
 
-/// What layers keep between the passes of one recording, by layer and slot. Layers themselves never
+/// What layers keep between the passes of one recording, by layer, slot and depth. Layers themselves never
 /// change, so a model can be recorded any number of times.
 class Handles {
  public:
   template <class Kept>
-  Kept& of(const void* owner, int slot) {
-    std::any& kept = all_[{owner, std::type_index(typeid(Kept)), slot}];
+  Kept& of(const void* owner, int slot, int depth = 0) {
+    std::any& kept = all_[{owner, std::type_index(typeid(Kept)), slot, depth}];
     if (!kept.has_value()) kept.emplace<Kept>();
     return std::any_cast<Kept&>(kept);
   }
 
  private:
-  std::map<std::tuple<const void*, std::type_index, int>, std::any> all_;
+  std::map<std::tuple<const void*, std::type_index, int, int>, std::any> all_;
 };
 
 /// Appends the ops of one microbatch to a program: adds the names, the types and the gradients'
@@ -97,7 +104,7 @@ class Recorder {
  public:
   /// @param handles of the whole recording; outlives this
   Recorder(Program& program, Precision precision, Batch batch, Handles& handles)
-      : program_(program), precision_(precision), batch_(batch), handles_(handles) {}
+      : program_(program), precision_(precision), batch_(std::move(batch)), handles_(handles) {}
 
   Program& program() { return program_; }
   const Batch& batch() const { return batch_; }
@@ -113,13 +120,15 @@ class Recorder {
   /// The handles that a layer keeps of this microbatch, empty at first.
   template <class Kept, class Owner>
   Kept& kept(const Owner& owner) {
-    return handles_.of<Kept>(&owner, batch_.slot);
+    return handles_.of<Kept>(&owner, batch_.slot, batch_.depth);
   }
   /// Those that it keeps of the whole step.
   template <class Kept, class Owner>
   Kept& kept_of_step(const Owner& owner) {
     return handles_.of<Kept>(&owner, -1);
   }
+  /// Of what predicts further tokens of this microbatch.
+  Recorder at_depth(int depth, bool accumulate) const;
   execution::Dtype storage() const { return precision_.storage; }
   execution::Dtype accumulation() const { return precision_.accumulation(); }
 

@@ -5,6 +5,8 @@
 #include "execution/error.hpp"
 #include "kernels/cross_entropy/loss_sum.hpp"
 #include "kernels/documents/document_index.hpp"
+#include "kernels/documents/later_tokens.hpp"
+#include "kernels/elementwise/elementwise.hpp"
 #include "kernels/microbatch/take_row.hpp"
 #include "layers/mixers/experts.hpp"
 #include "layers/schedule/side_by_side.hpp"
@@ -70,7 +72,7 @@ StackedInputs add_inputs(Program& program, const StepShape& shape, const Model& 
   const auto add = [&](const char* name, std::int64_t width) {
     return program.input(name, Dtype::int32, stacked(shape, width));
   };
-  if (model.has_embedding()) inputs.tokens = add("tokens", shape.tokens);
+  if (model.reads_tokens()) inputs.tokens = add("tokens", shape.tokens);
   if (model.has_head()) inputs.targets = add("targets", shape.tokens);
   inputs.cu_seqlens = add("cu_seqlens", shape.capacity + 1);
   return inputs;
@@ -84,9 +86,16 @@ PassRecorder::PassRecorder(Program& program, const Model& model, Handles& handle
   if (options_.shape.tokens % shared_by != 0)
     execution::throw_usage("{} tokens of a microbatch do not divide among {} ranks that share rows",
                            options_.shape.tokens, shared_by);
-  if (options_.shape.microbatches == 1) return;
   Recorder recorder(program_, model_.precision(), {}, handles_);
   recorder.set_prefix("inputs");
+  if (options_.loss_scale && model_.has_head() && model_.further_depths() > 0) {
+    further_loss_scale_ = recorder.scratch("further_loss_scale", recorder.accumulation(), {1});
+    recorder.compute("further_loss_scale",
+                     kernels::Scale{recorder.buffer(further_loss_scale_),
+                                    model_.config().mtp.loss_factor / model_.further_depths()},
+                     {.x = options_.loss_scale, .y = further_loss_scale_});
+  }
+  if (options_.shape.microbatches == 1) return;
   index_ = recorder.scratch("microbatch", Dtype::int32, {1});
   recorder.clear("microbatch", write(index_));
 }
@@ -189,6 +198,7 @@ Batch PassRecorder::sizes(const Pass& pass) const {
   batch.expert_capacity =
       expert_capacity(model_.config(), model_.ranks(), shape.tokens, shape.capacity_factor);
   batch.loss_scale = options_.loss_scale;
+  batch.further_loss_scale = further_loss_scale_;
   batch.slot = pass.slot;
   batch.accumulate = pass.accumulate;
   return batch;
@@ -208,9 +218,26 @@ Batch PassRecorder::next_batch(const Pass& pass) {
   recorder.compute("document_index", kernels::DocumentIndex{shape.tokens, shape.capacity},
                    {.cu_seqlens = batch.cu_seqlens, .seq_idx = batch.sequence_seq_idx});
   batch.seq_idx = own(recorder, "own_seq_idx", batch.sequence_seq_idx);
+  add_further(recorder, batch);
   if (batch.tokens) batch.tokens = own(recorder, "own_tokens", batch.tokens);
   if (batch.targets) batch.targets = own(recorder, "own_targets", batch.targets);
   return batch;
+}
+
+/// What heads of further tokens take, if any are recorded.  @param batch of all tokens
+void PassRecorder::add_further(Recorder& recorder, Batch& batch) const {
+  if (!model_.has_head() || !(options_.loss_scale || program_.find(mtp_loss_name(1)))) return;
+  const std::int64_t n = options_.shape.tokens;
+  for (int depth = 1; depth <= model_.further_depths(); ++depth) {
+    const auto later = [&](const char* of, Tensor ids) {
+      const std::string name = fmt::format("{}_{}_later", of, depth);
+      const Tensor all = recorder.scratch(name, Dtype::int32, {n});
+      recorder.compute(name, kernels::LaterTokens{n, depth},
+                       {.ids = ids, .seq_idx = batch.sequence_seq_idx, .later = all});
+      return own(recorder, fmt::format("own_{}", name).c_str(), all);
+    };
+    batch.further.push_back({later("tokens", batch.tokens), later("targets", batch.targets)});
+  }
 }
 
 /// This rank's part of what all tokens of the sequences have.

@@ -79,7 +79,7 @@ RankPasses evaluate_one_by_one(int microbatches);
 
 /// The stacked inputs of a step: with M microbatches a leading extent M if M > 1.
 struct StackedInputs {
-  Tensor tokens;      ///< (n) int32; none but with the first stage
+  Tensor tokens;      ///< (n) int32; none where no stage reads them (Model::reads_tokens)
   Tensor targets;     ///< (n) int32, -1: counts in no loss; none but with the last stage
   Tensor cu_seqlens;  ///< (C + 1) int32
 };
@@ -125,6 +125,7 @@ class PassRecorder {
   Batch sizes(const Pass& pass) const;
   Batch next_batch(const Pass& pass);
   Tensor take(Recorder& recorder, const char* name, Tensor stack, std::int64_t width) const;
+  void add_further(Recorder& recorder, Batch& batch) const;
   Tensor own(Recorder& recorder, const char* name, Tensor all) const;
   void sum_losses(Recorder& recorder, Tensor losses) const;
 
@@ -132,6 +133,7 @@ class PassRecorder {
   const Model& model_;
   Handles& handles_;
   Options options_;
+  Tensor further_loss_scale_;   ///< (1) accum; none without heads of further tokens
   Tensor index_;                ///< (1) int32: the next microbatch; none if there is one
   std::map<int, Batch> slots_;  ///< microbatches under way
   std::map<std::pair<int, int>, Passing> passing_;  ///< by chunk and slot

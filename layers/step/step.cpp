@@ -27,6 +27,8 @@ void add_outputs(TrainingProgram& step, const Model& model, const OptimizerConfi
     step.own_norm = step.program.output("own_norm", accum, {1});
   if (model.has_router_losses())
     step.router_losses = step.program.output(kRouterLosses, accum, {2});
+  for (int depth = 1; depth <= model.further_depths(); ++depth)
+    step.mtp_losses.push_back(step.program.output(mtp_loss_name(depth), accum, {2}));
   if (model.shares_experts())
     step.expert_rows = step.program.output("expert_rows", Dtype::int32, {4});
 }
@@ -58,7 +60,8 @@ RankPasses evaluation_passes(const Model& model, int microbatches, const Sharing
 }
 
 /// Only the last stage computes losses: ranks without it add nothing to the sum over ranks.
-void clear_loss(Recorder& recorder, const Model& model, Tensor loss, const char* name = "no_loss") {
+void clear_loss(Recorder& recorder, const Model& model, Tensor loss,
+                const std::string& name = "no_loss") {
   if (!model.has_head()) recorder.clear(name, write(loss));
 }
 
@@ -71,6 +74,8 @@ void begin(Recorder& recorder, const Model& model, const TrainingProgram& step) 
     recorder.clear("most_rows", write(demand));
   }
   clear_loss(recorder, model, step.loss);
+  for (const Tensor loss : step.mtp_losses)
+    clear_loss(recorder, model, loss, "no_" + recorder.program().info(loss).name);
 }
 
 /// The tied weight's gradient, of which one stage has the embedding's part and another the head's:
@@ -135,6 +140,7 @@ std::vector<Tensor> values_of(const TrainingProgram& step, const Model& model, R
   std::vector<Tensor> values = model.step_counts(recorder);
   values.push_back(step.loss);
   if (step.router_losses) values.push_back(step.router_losses);
+  values.insert(values.end(), step.mtp_losses.begin(), step.mtp_losses.end());
   return values;
 }
 
@@ -208,6 +214,10 @@ EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,
   gather_parameters(program, layout, sharing);
   step.loss = program.output("loss", model.precision().accumulation(), {2});
   step.hits = program.output(kHits, model.precision().accumulation(), {2});
+  if (model.config().mtp.evaluated)
+    for (int depth = 1; depth <= model.further_depths(); ++depth)
+      step.mtp_losses.push_back(
+          program.output(mtp_loss_name(depth), model.precision().accumulation(), {2}));
   if (logits == Logits::all)
     step.logits = program.output(kLogits, model.precision().accumulation(),
                                  {shape.tokens, model.config().vocabulary});
@@ -216,12 +226,16 @@ EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,
   recorder.set_prefix("step");
   clear_loss(recorder, model, step.loss);
   clear_loss(recorder, model, step.hits, "no_hits");
+  for (const Tensor loss : step.mtp_losses)
+    clear_loss(recorder, model, loss, "no_" + program.info(loss).name);
   PassRecorder(program, model, handles, {shape, step.inputs, {}, step.loss})
       .record(evaluation_passes(model, shape.microbatches, sharing));
   program.begin_section("epilogue");
   const parallel::RankGroup& world = sharing.ranks.group(parallel::Group::world);
+  std::vector<Tensor> sums = {step.loss, step.hits};
+  sums.insert(sums.end(), step.mtp_losses.begin(), step.mtp_losses.end());
   if (world.size() > 1)
-    for (const Tensor sum : {step.loss, step.hits})
+    for (const Tensor sum : sums)
       program.append(world.all_reduce(program, "all_reduce/" + program.info(sum).name, {sum, {}},
                                       parallel::Reduction::sum));
   program.finish();

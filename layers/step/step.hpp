@@ -63,8 +63,9 @@ struct TrainingProgram {
   Tensor loss;       ///< (2) accum, sum of losses and number of counted targets over all ranks
   Tensor grad_norm;  ///< (1) accum, before clipping
   Tensor
-      router_losses;   ///< (2) accum, load-balancing and z loss over all routers, microbatches and
-                       ///< ranks; none if the model has neither
+      router_losses;  ///< (2) accum, load-balancing and z loss over all routers, microbatches and
+                      ///< ranks; none if the model has neither
+  std::vector<Tensor> mtp_losses;  ///< (2) accum each, as `loss`, by depth (layers/model/mtp.hpp)
   Tensor step_ok;      ///< (1) int32, least of all ranks' go_on; 0: the step changed nothing
   Tensor expert_rows;  ///< (4) int32: ranks without room for all rows of their experts, which clear
       ///< step_ok; the most rows that a rank's experts, and one expert, were to get
@@ -92,9 +93,10 @@ struct EvaluationProgram {
   Program program{"evaluate"};
   StepShape shape;
   StackedInputs inputs;
-  Tensor loss;    ///< (2) accum
-  Tensor hits;    ///< (2) accum, targets whose logit is the largest, and targets
-  Tensor logits;  ///< (n, V) accum, if asked for
+  Tensor loss;                     ///< (2) accum
+  std::vector<Tensor> mtp_losses;  ///< (2) accum each, if asked for
+  Tensor hits;                     ///< (2) accum, targets whose logit is the largest, and targets
+  Tensor logits;                   ///< (n, V) accum, if asked for
 };
 
 EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,

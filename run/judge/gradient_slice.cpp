@@ -45,6 +45,8 @@ layers::ModelConfig narrow(layers::ModelConfig model) {
     if (kind->slim) kind->slim(model);
   model.moe.frozen_tokens = kTokens;
   model.products = {};  // what is rounded has no slope
+  model.mtp.pattern = letters(model.mtp.pattern);
+  model.mtp.evaluated = true;
   return model;
 }
 
@@ -198,7 +200,11 @@ double GradientSlice::loss() {
   const auto [recorded, executor] = trainer_.evaluation(3);
   stage_batch(executor, recorded.shape, recorded.inputs);
   executor.step();
-  return read_values(executor, recorded.loss, 0)[0] / targets_;
+  double sum = read_values(executor, recorded.loss, 0)[0];
+  const layers::ModelConfig::Mtp& mtp = trainer_.plan().options().model.mtp;
+  for (const execution::Tensor of_depth : recorded.mtp_losses)
+    sum += mtp.loss_factor / mtp.depths * read_values(executor, of_depth, 0)[0];
+  return sum / targets_;
 }
 
 /// |difference - gradient . direction|, over what it may be.

@@ -109,6 +109,12 @@ void Recording::begin(const forecast::TrainerPlan& plan, double tokens_seen) {
     routers_ = &set_->series("router", "step",
                              {{"aux_loss", "1", "load balancing, sum over layers"},
                               {"z_loss", "1", "of router logits, sum over layers"}});
+  if (const auto depths = std::ssize(training.recorded.mtp_losses); depths > 0)
+    mtp_ = &set_->series("mtp", "step",
+                         {{"loss",
+                           "nat",
+                           "mean over the counted targets of each depth of multi-token prediction",
+                           {depths}}});
   if (const auto load = training.recorded.program.find(layers::kRouterLoad)) {
     router_layers_ = training.recorded.program.info(load).buffers.front().shape.front();
     const std::vector<std::int64_t> by_layer = {router_layers_};
@@ -168,6 +174,7 @@ void Recording::step(const StepReport& report) {
     board_->append(report.step, {board.clock_hz, board.power_w, board.temperature_c});
   }
   if (routers_ != nullptr) routers_->append(report.step, {report.aux_loss, report.z_loss});
+  if (mtp_ != nullptr) mtp_->append(report.step, report.mtp_losses);
   if (experts_ != nullptr)
     experts_->append(report.step,
                      {report.experts.capacity, static_cast<double>(report.experts.reruns),
@@ -191,6 +198,8 @@ void Recording::step(const StepReport& report) {
     line.push_back({"aux_loss", report.aux_loss});
     line.push_back({"z_loss", report.z_loss});
   }
+  for (std::size_t i = 0; i < report.mtp_losses.size(); ++i)
+    line.push_back({fmt::format("mtp_loss_{}", i + 1), report.mtp_losses[i]});
   if (router_load_ != nullptr) {
     const RouterLoad load(report.router_load, router_layers_);
     router_load_->append(report.step, load.values());

@@ -107,6 +107,7 @@ class Recording {
   results::Series* board_ = nullptr;           ///< on a GPU
   results::Series* routers_ = nullptr;         ///< if routers have losses
   results::Series* gradient_norms_ = nullptr;  ///< if steps tell them
+  results::Series* mtp_ = nullptr;             ///< if heads predict further tokens
   results::Series* router_load_ = nullptr;     ///< if steps tell it
   std::int64_t router_layers_ = 0;
   results::Series* experts_ = nullptr;  ///< if ranks share experts

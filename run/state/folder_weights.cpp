@@ -91,7 +91,8 @@ FolderWeights::FolderWeights(PublishedModel model, const inputs::Deck& deck)
     spec.dtype = dtype_of(pieces);
     weights_.push_back({std::move(spec), std::move(pieces)});
   }
-  require_nothing_else(inputs::read(deck, &layers::ModelConfig::tied_embeddings));
+  require_nothing_else(inputs::read(deck, &layers::ModelConfig::tied_embeddings),
+                       inputs::read(deck, &layers::ModelConfig::Mtp::depths) > 0);
 }
 
 execution::Dtype FolderWeights::dtype_of(const std::vector<Piece>& pieces) const {
@@ -107,7 +108,7 @@ execution::Dtype FolderWeights::dtype_of(const std::vector<Piece>& pieces) const
   return dtype;
 }
 
-void FolderWeights::require_nothing_else(bool tied) const {
+void FolderWeights::require_nothing_else(bool tied, bool further) const {
   const hf::Family& family = *model_.config.family;
   std::set<std::string> used;
   for (const Weight& weight : weights_)
@@ -115,9 +116,14 @@ void FolderWeights::require_nothing_else(bool tied) const {
   const std::string head = their_name(family, "output.weight", model_.trunk);
   hf::Config config = model_.config;
   const inputs::Value* untied = untied_of(config);
+  const bool leaves_further =
+      !further && std::ranges::any_of(config.keys, [](const auto& key_and_value) {
+        return key_and_value.first == "model.mtp_num_layers";
+      });
   const bool repeats = untied != nullptr && !std::get<bool>(*untied);
   for (const std::string& name : folder().names()) {
     if (used.contains(name) || hf::is_left_out(family, name)) continue;
+    if (leaves_further && name.starts_with(family.further)) continue;
     if (tied && name == head) {
       if (repeats) continue;  // the embedding once more
       throw_usage("{}: tensor '{}' is a head of its own; say model.untie_embeddings=true",

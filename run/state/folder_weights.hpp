@@ -44,7 +44,8 @@ class FolderWeights {
     std::vector<Piece> pieces;
   };
   execution::Dtype dtype_of(const std::vector<Piece>& pieces) const;
-  void require_nothing_else(bool tied) const;
+  /// @param further the model predicts further tokens
+  void require_nothing_else(bool tied, bool further) const;
   void read(const Weight& weight, std::size_t offset, std::span<std::byte> to) const;
 
   PublishedModel model_;

@@ -178,6 +178,11 @@ Loop::Outcome Loop::read(const Pending& pending, int ago) {
     report.z_loss = routers[1];
     outcome.values.insert(outcome.values.end(), routers.begin(), routers.end());
   }
+  for (const execution::Tensor of_depth : pending.recorded->mtp_losses) {
+    const auto sums = read_values(*pending.executor, of_depth, ago);
+    report.mtp_losses.push_back(sums[1] > 0 ? sums[0] / sums[1] : 0);
+    outcome.values.insert(outcome.values.end(), sums.begin(), sums.end());
+  }
   if (const execution::Tensor load = pending.recorded->program.find(layers::kRouterLoad))
     report.router_load = read_values(*pending.executor, load, ago);
   if (const execution::Tensor norms = pending.recorded->program.find(layers::kGradientNorms))

@@ -38,7 +38,9 @@ struct StepReport {
   double loss = 0;        ///< mean over the counted targets of all ranks
   double aux_loss = 0;    ///< load balancing, over all routers; not part of `loss`
   double z_loss = 0;      ///< of router logits; not part of `loss`
-  double grad_norm = 0;   ///< before clipping
+  /// By depth, of heads of further tokens: mean over the counted targets of each; not part of `loss`
+  std::vector<double> mtp_losses;
+  double grad_norm = 0;  ///< before clipping
   double lr = 0;
   double time_s = 0;                ///< from the end of the step before to its own end
   bool ok = true;                   ///< false: it changed nothing

@@ -131,6 +131,10 @@ def compare(family, programs, folder):
         for name, values in ours.items():
             theirs = published.tensor_of(family, name, gradients)
             errors[f"gradient/{name}"] = relative_error(values, theirs)
+    if "mtp_losses" in outputs:
+        with h5py.File("run1.h5") as file:
+            errors["mtp losses"] = relative_error(file["/series/mtp/loss"][0],
+                                                  outputs["mtp_losses"])
     errors["logits"] = error_of_logits(programs, keys, outputs, tolerance)
     before = published.read_folder(folder / "model")
     after = published.read_safetensors(folder / "reference" / "updated.safetensors")

@@ -10,6 +10,7 @@ is fp64, also what transformers computes in fp32 whatever a model's type is: nor
 scores of experts, scans.
 """
 import argparse
+import copy
 import pathlib
 import shutil
 import tempfile
@@ -23,7 +24,7 @@ VOCABULARY, SEQUENCES, TOKENS = 32, 2, 24
 RATE, DECAY, BETAS, EPSILON, CLIP = 1e-2, 0.1, (0.9, 0.95), 1e-8, 1.0
 
 
-def nemotron_h():
+def nemotron_h(**more):
     # transformers clamps step sizes to time_step_min, whatever time_step_limit says; here both
     # say the same.
     return transformers.NemotronHForCausalLM(transformers.NemotronHConfig(
@@ -33,7 +34,63 @@ def nemotron_h():
         mamba_num_heads=6, mamba_head_dim=8, n_groups=2, ssm_state_size=8, chunk_size=16,
         n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=12,
         moe_shared_expert_intermediate_size=20, routed_scaling_factor=2.5,
-        time_step_limit=(0.001, float("inf"))))
+        time_step_limit=(0.001, float("inf")), **more))
+
+
+class MultiTokenPrediction(torch.nn.Module):
+    """Two depths, which transformers does not have, as DeepSeek-V3 (arXiv 2412.19437, section 2.2)
+    writes them, with layers of transformers and the names of published files."""
+
+    DEPTHS, FACTOR = 2, 0.3
+
+    def __init__(self, config):
+        super().__init__()
+        layers = transformers.models.nemotron_h.modeling_nemotron_h
+        kinds = config.mtp_layers_block_type
+        self.kinds = len(kinds)
+        inner = copy.deepcopy(config)
+        inner.layers_block_type = kinds * self.DEPTHS
+        inner._experts_implementation = "eager"  # the other has no fp64
+
+        def norm():
+            return layers.NemotronHRMSNorm(config.hidden_size, eps=config.layer_norm_epsilon)
+
+        self.layers = torch.nn.ModuleList(
+            layers.NemotronHBlock(inner, i) for i in range(self.DEPTHS * self.kinds))
+        for first in self.layers[::self.kinds]:
+            first.enorm, first.hnorm = norm(), norm()
+            first.eh_proj = torch.nn.Linear(2 * config.hidden_size, config.hidden_size, bias=False)
+        for last in self.layers[self.kinds - 1::self.kinds]:
+            last.final_layernorm = norm()
+
+    def losses(self, model, hidden, tokens):
+        """Of each depth, summed over its targets."""
+        found, width = [], tokens.shape[1]
+        mask = torch.full((width, width), float("-inf"), dtype=hidden.dtype).triu(1)[None, None]
+        for depth in range(1, self.DEPTHS + 1):
+            block = self.layers[(depth - 1) * self.kinds:depth * self.kinds]
+            # The last tokens have none so much later: what stands there reaches no target.
+            later = torch.nn.functional.pad(tokens[:, depth:], (0, depth))
+            embedded = block[0].enorm(model.model.embeddings(later))
+            hidden = block[0].eh_proj(torch.cat([embedded, block[0].hnorm(hidden)], dim=-1))
+            for layer in block:
+                hidden = layer(hidden, attention_mask=mask)
+            hidden = block[-1].final_layernorm(hidden)
+            logits = model.lm_head(hidden)[:, :width - 1 - depth]
+            found.append(torch.nn.functional.cross_entropy(
+                logits.reshape(-1, logits.shape[-1]), tokens[:, depth + 1:].reshape(-1),
+                reduction="sum"))
+        return found
+
+
+def nemotron_h_mtp():
+    model = nemotron_h(moe_latent_size=8, num_nextn_predict_layers=MultiTokenPrediction.DEPTHS,
+                       mtp_layers_block_type=["attention", "moe"])
+    model.mtp = MultiTokenPrediction(model.config)
+    for parameter in model.mtp.parameters():
+        if parameter.dim() >= 2:
+            torch.nn.init.normal_(parameter, std=0.02)
+    return model
 
 
 def llama():
@@ -95,8 +152,8 @@ def mamba2():
 
 
 FAMILIES = {function.__name__: function for function in
-            (nemotron_h, llama, llama3, mamba2, qwen3, qwen3_moe, qwen3_next, qwen3_5_text,
-             qwen3_5_moe_text)}
+            (nemotron_h, nemotron_h_mtp, llama, llama3, mamba2, qwen3, qwen3_moe, qwen3_next,
+             qwen3_5_text, qwen3_5_moe_text)}
 
 
 def compute_in_double():
@@ -129,11 +186,19 @@ def disturb(model):
 
 def loss_and_gradients(model, tokens):
     model.zero_grad()
-    logits = model(tokens, use_cache=False).logits
+    found = model(tokens, use_cache=False, output_hidden_states=True)
+    logits = found.logits
     loss = torch.nn.functional.cross_entropy(logits[:, :-1].reshape(-1, logits.shape[-1]),
                                              tokens[:, 1:].reshape(-1))
-    loss.backward()
-    return loss, logits
+    further = []
+    if hasattr(model, "mtp"):
+        # The last hidden states are those behind the last norm.
+        further = model.mtp.losses(model, found.hidden_states[-1], tokens)
+    targets = tokens[:, 1:].numel()
+    whole = loss + sum(MultiTokenPrediction.FACTOR / len(further) / targets * one
+                       for one in further)
+    whole.backward()
+    return loss, logits, further
 
 
 def save_as_published(model, tensors, path):
@@ -176,9 +241,13 @@ def main():
     model.save_pretrained(published)
     (published / "tokenizer.json").write_text('{"stands": "for one"}\n')
     tokens = torch.randint(VOCABULARY, (SEQUENCES, TOKENS))
-    loss, logits = loss_and_gradients(model, tokens)
-    save_file({"tokens": tokens.int(), "loss": loss.detach().reshape(1),
-               "logits": logits.detach().contiguous()}, reference / "outputs.safetensors")
+    loss, logits, further = loss_and_gradients(model, tokens)
+    outputs = {"tokens": tokens.int(), "loss": loss.detach().reshape(1),
+               "logits": logits.detach().contiguous()}
+    if further:
+        counts = [SEQUENCES * (TOKENS - 1 - depth) for depth in range(1, len(further) + 1)]
+        outputs["mtp_losses"] = torch.stack(further).detach() / torch.tensor(counts)
+    save_file(outputs, reference / "outputs.safetensors")
     gradients = {name: p.grad.detach().clone() for name, p in model.named_parameters()}
     save_as_published(model, gradients, reference / "gradient.safetensors")
     two_steps(model, tokens)

@@ -46,8 +46,18 @@ def nemotron_h(name, get):
                "final_norm.weight": "backbone.norm_f.weight", "output.weight": "lm_head.weight"}
     if name in outside:
         return get(outside[name])
-    layer, rest = re.fullmatch(r"layers\.(\d+)\.(.*)", name).groups()
-    here = f"backbone.layers.{layer}."
+    joins = re.fullmatch(r"mtp\.(\d+)\.(.*)\.weight", name)
+    if joins:  # of a block, which has two layers
+        first, what = 2 * int(joins[1]), joins[2]
+        at = {"embedding_norm": (first, "enorm"), "hidden_norm": (first, "hnorm"),
+              "embedding_proj": (first, "eh_proj"), "hidden_proj": (first, "eh_proj"),
+              "final_norm": (first + 1, "final_layernorm")}[what]
+        values = get("mtp.layers.{}.{}.weight".format(*at))
+        half = values.shape[-1] // 2
+        return {"embedding_proj": values[..., :half], "hidden_proj": values[..., half:]}.get(
+            what, values)
+    further, layer, rest = re.fullmatch(r"(mtp\.)?layers\.(\d+)\.(.*)", name).groups()
+    here = f"{further or 'backbone.'}layers.{layer}."
     if rest == "norm.weight":
         return get(here + rest)
     mixer, kind, what = here + "mixer.", *rest.split(".", 1)
@@ -63,10 +73,16 @@ def nemotron_h(name, get):
         return get(mixer + matrix[what])
     if kind == "router":
         return get(mixer + {"weight": "gate.weight", "bias": "gate.e_score_correction_bias"}[what])
+    if kind == "latent":
+        return get(f"{mixer}{what.replace('.weight', '_latent_proj.weight')}")
     if kind == "shared":
         return get(f"{mixer}shared_experts.{matrix[what]}")
     assert kind == "experts", name
     return numpy.stack([get(f"{mixer}experts.{e}.{matrix[what]}") for e in range(4)])
+
+
+def nemotron_h_mtp(name, get):
+    return nemotron_h(name, get)
 
 
 def mamba2(name, get):
@@ -165,8 +181,8 @@ def qwen3_5_moe_text(name, get):
 
 
 FAMILIES = {function.__name__: function for function in
-            (nemotron_h, llama, llama3, mamba2, qwen3, qwen3_moe, qwen3_next, qwen3_5_text,
-             qwen3_5_moe_text)}
+            (nemotron_h, nemotron_h_mtp, llama, llama3, mamba2, qwen3, qwen3_moe, qwen3_next,
+             qwen3_5_text, qwen3_5_moe_text)}
 
 
 def tensor_of(family, name, tensors):
