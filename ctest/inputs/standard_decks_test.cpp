@@ -30,7 +30,9 @@ std::int64_t parameters(const Deck& deck) {
   const std::int64_t matrices = deck.get<std::string>("model.activation") == "swiglu" ? 3 : 2;
   const std::int64_t tables = deck.get<bool>("model.untie_embeddings") ? 2 : 1;
   std::int64_t total = tables * n("model.vocab_size") * d + d;  // embedding, head, last norm
-  for (const char letter : deck.get<std::string>("model.pattern")) {
+  const std::string further = deck.get<std::string>("model.mtp_pattern");  // of one block
+  if (!further.empty()) total += 2 * d * d + 3 * d;  // what joins two streams, and norms
+  for (const char letter : deck.get<std::string>("model.pattern") + further) {
     total += d;  // the layer's norm
     if (letter == '*') {
       total += d * (q + gates + 2 * kv) + q * d;
@@ -52,7 +54,9 @@ std::int64_t parameters(const Deck& deck) {
       total += 3 * heads + inner;                                 // A, D, dt bias, norm
     }
     if (letter == 'E') {
-      total += n("model.num_moe_experts") * (d + 2 * d * n("model.moe_ffn_hidden_size"));
+      const std::int64_t latent = n("model.moe_latent_size"), width = latent > 0 ? latent : d;
+      total += n("model.num_moe_experts") * (d + 2 * width * n("model.moe_ffn_hidden_size"));
+      total += 2 * latent * d;
       total += 2 * d * n("model.moe_shared_expert_hidden_size");
     }
   }
@@ -60,7 +64,8 @@ std::int64_t parameters(const Deck& deck) {
 }
 
 std::int64_t count(const Deck& deck, char letter) {
-  return std::ranges::count(deck.get<std::string>("model.pattern"), letter);
+  return std::ranges::count(
+      deck.get<std::string>("model.pattern") + deck.get<std::string>("model.mtp_pattern"), letter);
 }
 
 /// Biases that choose experts: published counts have them, but they are not trained.
@@ -144,6 +149,17 @@ TEST(standard_decks, nemotron_nano_30b) {
   EXPECT_EQ(count(deck, '*'), 6);
   EXPECT_EQ(parameters(deck), 31'577'940'288 - biases(deck));
   EXPECT_EQ(deck.get<double>("model.moe_router_topk_scaling_factor"), 2.5);
+}
+
+// Latent experts, and a block that predicts further tokens.
+TEST(standard_decks, nemotron_3_5_lightning_and_3_super) {
+  const Deck lightning = standard("nemotron-3-5-lightning"), super = standard("nemotron-3-super");
+  for (const Deck& deck : {lightning, super}) expect_common(deck);
+  EXPECT_EQ(parameters(lightning), 32'913'266'240 - biases(lightning));
+  EXPECT_EQ(count(super, 'M'), 40);
+  EXPECT_EQ(count(super, 'E'), 41);
+  EXPECT_EQ(count(super, '*'), 9);
+  EXPECT_EQ(parameters(super), 123'611'033'088 - biases(super));
 }
 
 // Counts that their publisher's converter verifies, or that follow from the published shapes.
