@@ -46,6 +46,27 @@ TEST(axes, another_optimizer_equals_one_rank) {
     }
 }
 
+// Matrices are put together at their owners from every cut: of rows, of columns, of experts, of
+// shards, with copies.
+TEST(axes, muon_equals_one_rank) {
+  using Split = layers::MuonConfig::Split;
+  const Axes axes;
+  int number = 0;
+  for (Case c : axes.grids())
+    for (const bool zero : {false, true}) {
+      c.zero = zero;
+      c.microbatches = c.pipeline > 1 ? 2 : 1;
+      forecast::TrainerOptions options = options_of("M*-EG", Dtype::fp64);
+      options.state.optimizer = &layers::kMuon;
+      options.model.attention.kv_heads = 2;  // fewer than ranks
+      constexpr Split kSplits[] = {Split::none, Split::projections, Split::heads};
+      options.optimizer.muon.split = kSplits[number++ % 3];
+      SCOPED_TRACE(text(c, "M*-EG") + fmt::format(" split {}", number % 3));
+      axes.compare(options, c);
+      if (testing::Test::HasFailure()) return;
+    }
+}
+
 /// Grids with stages; of eight ranks also those with copies of a pipeline whose ranks share layers.
 std::vector<Case> pipeline_grids(const Axes& axes) {
   std::vector<Case> found;

@@ -305,6 +305,7 @@ const Matrix::Plain& Matrix::plain(int microbatches) {
 
 forecast::TrainerOptions Matrix::options(const Cell& cell) {
   forecast::TrainerOptions options = tiny_options(every_kind() + "M", setup_.dtype);
+  options.state.optimizer = setup_.optimizer;
   options.step.microbatches = cell.microbatches;
   options.evaluation_microbatches = 0;
   options.planner.graphs = graphs(cell);
@@ -330,7 +331,7 @@ forecast::TrainerOptions Matrix::options(const Cell& cell) {
   }
   if (cell.states) {
     options.state.host.names = {std::string(layers::kMaster)};
-    for (const std::string_view state : options.state.optimizer->states)
+    for (const std::string_view state : options.state.optimizer->all_states())
       options.state.host.names.emplace_back(state);
     options.optimizer.window_elements = 2 * execution::kBucketGrain;
   }

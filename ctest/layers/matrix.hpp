@@ -51,6 +51,7 @@ class Matrix {
     double lr = 1e-2;
     std::size_t budget_percent = 60;  ///< of what the plain plan moves, for automatic plans
     bool digest = false;              ///< states are compared by their digests
+    const layers::Optimizer* optimizer = &layers::kAdamw;
   };
 
   explicit Matrix(Setup setup) : setup_(std::move(setup)) {}

@@ -115,6 +115,20 @@ TEST(matrix_mpi, every_choice_gives_the_bits_of_the_plain_run_with_zero) {
   for (const Cell& cell : hand(1)) cells.check(cell);
 }
 
+TEST(matrix_mpi, every_choice_gives_the_bits_of_the_plain_run_with_muon) {
+  const Ranks ranks;
+  if (!ranks.usable()) GTEST_SKIP() << "no GPU for each rank";
+  Matrix cells({.backend = [&] { return ranks.backend(); },
+                .adjust =
+                    [&](forecast::TrainerOptions& options) {
+                      ranks.adjust(options);
+                      options.sharing.zero = true;
+                    },
+                .rank = ranks.world.rank(),
+                .optimizer = &layers::kMuon});
+  for (const Cell& cell : hand(2)) cells.check(cell);
+}
+
 /// The cells of a schedule of a pipeline with a stage for each rank, and those of the knobs.
 /// @param budget_percent of what the plain plan moves: single tensors weigh more in a stage, and
 /// what products for weights hold while they wait cannot leave

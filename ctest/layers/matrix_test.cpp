@@ -47,6 +47,11 @@ TEST_F(matrix, latent_experts_and_further_tokens_give_the_bits_of_the_plain_run)
   }
 }
 
+TEST_F(matrix, muon_gives_the_bits_of_the_plain_run) {
+  Matrix muon{{.backend = backend, .optimizer = &layers::kMuon}};
+  for (const Cell& cell : dealt_cells(1, 4, pairwise_cells())) muon.check(cell);
+}
+
 TEST_F(matrix, knobs_of_timing_give_the_bits_of_the_plain_run) {
   for (const Cell& cell : knob_cells()) cells.check(cell);
 }

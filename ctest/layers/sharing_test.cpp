@@ -46,8 +46,10 @@ class Sharing {
  public:
   const parallel::Communicator world = parallel::Communicator::world();
 
-  Outcome run(Dtype dtype, bool zero, std::int64_t bucket, int microbatches) const {
+  Outcome run(Dtype dtype, bool zero, std::int64_t bucket, int microbatches,
+              const layers::Optimizer& optimizer = layers::kAdamw) const {
     forecast::TrainerOptions options = tiny_options(every_kind(), dtype);
+    options.state.optimizer = &optimizer;
     options.sharing.ranks = connect();
     options.sharing.zero = zero;
     options.state.bucket_elements = bucket;
@@ -96,31 +98,41 @@ class Sharing {
   }
 };
 
-TEST(sharing, zero_and_bucket_sizes_do_not_change_a_bit) {
-  const Sharing ranks;
-  for (const Dtype dtype : {Dtype::bf16, Dtype::fp64})
-    for (const int microbatches : {1, 3}) {
-      const Outcome plain = ranks.run(dtype, false, 400, microbatches);
-      std::map<std::int64_t, execution::PersistentLayout> whole;  // by elements of a bucket
-      for (const bool zero : {false, true})
-        for (const std::int64_t bucket : {std::int64_t{1}, std::int64_t{400}, kOneBucket}) {
-          SCOPED_TRACE(testing::Message() << name(dtype) << " zero " << zero << " buckets of "
-                                          << bucket << ", microbatches " << microbatches);
-          const Outcome other = ranks.run(dtype, zero, bucket, microbatches);
-          EXPECT_EQ(other.losses, plain.losses);
-          EXPECT_EQ(other.norms, plain.norms);
-          if (!zero) whole[bucket] = other.layout;
-          const std::size_t in_full = whole.at(bucket).bytes();
-          EXPECT_EQ(other.layout.bytes(),
-                    zero ? shared_bytes(whole.at(bucket), ranks.world.size()) : in_full);
-          if (zero && bucket == kOneBucket && ranks.world.size() > 1) {
-            EXPECT_LT(other.layout.bytes(), in_full);
-          }
-          if (ranks.world.rank() > 0) continue;
-          for (const auto& [tensor, bytes] : plain.state)
-            EXPECT_EQ(other.state.at(tensor), bytes) << tensor;
-        }
+void expect_equal(const Sharing& ranks, Dtype dtype, int microbatches,
+                  const layers::Optimizer& optimizer) {
+  const Outcome plain = ranks.run(dtype, false, 400, microbatches, optimizer);
+  std::map<std::int64_t, execution::PersistentLayout> whole;  // by elements of a bucket
+  for (const bool zero : {false, true})
+    for (const std::int64_t bucket : {std::int64_t{1}, std::int64_t{400}, kOneBucket}) {
+      SCOPED_TRACE(testing::Message()
+                   << name(dtype) << " zero " << zero << " buckets of " << bucket
+                   << ", microbatches " << microbatches << " " << optimizer.name);
+      const Outcome other = ranks.run(dtype, zero, bucket, microbatches, optimizer);
+      EXPECT_EQ(other.losses, plain.losses);
+      EXPECT_EQ(other.norms, plain.norms);
+      if (!zero) whole[bucket] = other.layout;
+      const std::size_t in_full = whole.at(bucket).bytes();
+      EXPECT_EQ(other.layout.bytes(),
+                zero ? shared_bytes(whole.at(bucket), ranks.world.size()) : in_full);
+      if (zero && bucket == kOneBucket && ranks.world.size() > 1) {
+        EXPECT_LT(other.layout.bytes(), in_full);
+      }
+      if (ranks.world.rank() > 0) continue;
+      for (const auto& [tensor, bytes] : plain.state)
+        EXPECT_EQ(other.state.at(tensor), bytes) << tensor;
     }
+}
+
+TEST(sharing, zero_and_bucket_sizes_do_not_change_a_bit) {
+  for (const Dtype dtype : {Dtype::bf16, Dtype::fp64})
+    for (const int microbatches : {1, 3})
+      expect_equal(Sharing(), dtype, microbatches, layers::kAdamw);
+}
+
+// Of Muon neither, which puts matrices together out of shards.
+TEST(sharing, zero_and_bucket_sizes_change_no_bit_of_muon) {
+  for (const Dtype dtype : {Dtype::bf16, Dtype::fp64})
+    expect_equal(Sharing(), dtype, 1, layers::kMuon);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "inputs/data/run_section.hpp"
 #include "layers/recording/config_section.hpp"
 #include "layers/step/step_section.hpp"
+#include "layers/step/whole_matrices.hpp"
 
 namespace stowage::forecast {
 namespace {
@@ -22,15 +23,24 @@ using parallel::Axis;
 constexpr double kNormBytes = 4;
 constexpr double kMasterBytes = 4, kGradientBytes = 4;
 
-double state_bytes(const layers::StateOptions& state) {
-  return static_cast<double>(execution::size_bytes(state.type.dtype) *
-                             state.optimizer->states.size());
+double state_bytes(const layers::StateOptions& state, const layers::Optimizer& rule) {
+  return static_cast<double>(execution::size_bytes(state.type.dtype) * rule.states.size());
 }
 
 /// What the optimizer moves for an element: gradient, master and states read, all but the gradient
 /// written, and the weight.
-double update_bytes(const layers::StateOptions& state) {
-  return kGradientBytes + 2 * (kMasterBytes + state_bytes(state)) + 2;
+double update_bytes(const layers::StateOptions& state, const layers::Optimizer& rule) {
+  return kGradientBytes + 2 * (kMasterBytes + state_bytes(state, rule)) + 2;
+}
+
+/// Of the iterations on whole matrices, on all ranks of a stage together.
+double matrix_flops(const layers::Parameter& parameter, const layers::MuonConfig& muon) {
+  const std::int64_t columns = parameter.shape.back();
+  const std::int64_t rows = parameter.shape[parameter.shape.size() - 2];
+  double flops = 0;
+  for (const std::int64_t some : layers::matrix_rows(parameter, muon.split))
+    flops += kernels::newton_schulz_flops(some, columns, muon.steps);
+  return flops * static_cast<double>(parameter.global_elements() / (rows * columns));
 }
 
 parallel::GridShape without(parallel::GridShape shape, std::initializer_list<Axis> axes) {
@@ -143,6 +153,8 @@ const LayoutEstimator::PartElements& LayoutEstimator::part_elements(const Layout
   config.virtual_stages = 1;
   const layers::Model model(config, {inputs::read(deck_, &inputs::TrainConfig::dtype)}, 1,
                             parallel::planned_ranks(shape, 0));
+  const layers::Optimizer& rule = inputs::read<layers::OptimizerChoice>(deck_).row();
+  const auto muon = inputs::read<layers::MuonConfig>(deck_);
   parts.layers.resize(config.pattern.size());
   parts.tied = model.head_has_embedding();
   for (const layers::Parameter& parameter : model.parameters()) {
@@ -151,7 +163,9 @@ const LayoutEstimator::PartElements& LayoutEstimator::part_elements(const Layout
                          ? parts.layers[std::stoul(parameter.name.substr(kLayers.size()))]
                      : parameter.name == "embedding.weight" ? parts.embedding
                                                             : parts.head;
-    part[parameter.group] += static_cast<double>(parameter.elements());
+    const bool whole = rule.of(parameter).whole_matrices;
+    part.counts[{parameter.group, whole}] += static_cast<double>(parameter.elements());
+    if (whole) part.matrix_flops += matrix_flops(parameter, muon);
   }
   return parts;
 }
@@ -172,7 +186,8 @@ const LayoutEstimator::Elements& LayoutEstimator::elements(const Layout& layout,
     Elements of_rank;
     double all = 0;
     const auto add = [&](const Elements& part) {
-      for (const auto& [group, count] : part) of_rank[group] += count, all += count;
+      for (const auto& [group, count] : part.counts) of_rank.counts[group] += count, all += count;
+      of_rank.matrix_flops += part.matrix_flops;
     };
     bool embedding = false;
     for (int chunk = 0; chunk < stages.virtual_stages; ++chunk) {
@@ -200,9 +215,13 @@ void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const 
       static_cast<double>(execution::size_bytes(inputs::read(deck_, &inputs::TrainConfig::dtype)));
   const auto bucket = static_cast<double>(inputs::read(deck_, &ParallelConfig::bucket_elements));
   const double master = weight < kGradientBytes ? kMasterBytes : 0;
-  const layers::StateOptions state{.type = inputs::read<layers::StateType>(deck_)};
+  const layers::Optimizer& optimizer = inputs::read<layers::OptimizerChoice>(deck_).row();
+  const layers::StateOptions state{.optimizer = &optimizer,
+                                   .type = inputs::read<layers::StateType>(deck_)};
   double sums_s = 0, gathers_s = 0, tail_s = 0;
-  for (const auto& [group, count] : elements) {
+  for (const auto& [group_and_kind, count] : elements.counts) {
+    const auto& [group, whole] = group_and_kind;
+    const layers::Optimizer& rule = whole ? optimizer : *optimizer.rules().back();
     const parallel::Group which = parallel::gradient_group(group);
     const int ranks = parallel::group_size(layout.shape, which);
     const std::string name(parallel::name(which));
@@ -221,10 +240,12 @@ void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const 
       tail_s += last_s("reduce_scatter", last * wire) + last_s("all_gather", last * weight);
     }
     estimate.persistent_bytes +=
-        count * (weight + kGradientBytes) + count / ranks * (master + state_bytes(state));
-    estimate.optimizer_s += count / ranks * (update_bytes(state) + kNormBytes) /
+        count * (weight + kGradientBytes) + count / ranks * (master + state_bytes(state, rule));
+    estimate.optimizer_s += count / ranks * (update_bytes(state, rule) + kNormBytes) /
                             (rates.device_bytes_per_s * rates.memory_efficiency);
   }
+  const int stage = parallel::group_size(layout.shape, parallel::Group::replicated_gradients);
+  estimate.optimizer_s += elements.matrix_flops / stage / rates.flops_per_s;
   const double forward_s = std::max(0.0, times.forward_s - exchange.forward_s);
   const double backward_s = std::max(0.0, times.backward_s + times.weights_s - exchange.backward_s);
   estimate.gradients_s =

@@ -61,8 +61,12 @@ class LayoutEstimator {
     std::string refused;
     PredictedParts parts;
   };
-  /// Elements of one rank by reduction group, on the rank of the pipeline that has the most.
-  using Elements = std::map<std::string, double>;
+  /// Elements of one rank by reduction group and by whether their rule needs whole matrices, on the
+  /// rank of the pipeline that has the most; and the FLOPs of whole matrices of its stage.
+  struct Elements {
+    std::map<std::pair<std::string, bool>, double> counts;
+    double matrix_flops = 0;
+  };
   struct PartElements {
     Elements embedding, head;
     std::vector<Elements> layers;

@@ -79,7 +79,7 @@ class LayoutReport {
         "  {:<{}}{:>12}{:>11}{:>9}{:>9}{:>9}{:>8}{:>8}{:>9}{:>8}\n",
         inputs::read(search_.deck(), &inputs::RunConfig::name), search_.ranks(),
         machine.empty() ? "" : " of " + machine, search_.candidates().size(), search_.planned(),
-        "layout", width, "step ms", "tok/s/rank", "compute", "layers", "bubble", "sums", "AdamW",
+        "layout", width, "step ms", "tok/s/rank", "compute", "layers", "bubble", "sums", "update",
         "device", "host");
     for (const Candidate* candidate : best_) text += row(*candidate, width);
     text += losers();

@@ -20,7 +20,8 @@ PartBytes& at(PartMemory& memory, int part) {
 }
 
 /// Bytes of an element's states, with a master among them, that a rank has on the device.
-double states_on_device(const layers::StateOptions& state, layers::Precision precision) {
+double states_on_device(const layers::StateOptions& state, layers::Precision precision,
+                        const layers::Optimizer& rule) {
   const auto on_host = [&](std::string_view name) {
     return std::ranges::find(state.host.names, name) != state.host.names.end() ? state.host.fraction
                                                                                : 0.0;
@@ -28,7 +29,7 @@ double states_on_device(const layers::StateOptions& state, layers::Precision pre
   const auto accum = static_cast<double>(size_bytes(precision.accumulation()));
   const auto each = static_cast<double>(size_bytes(state.type.of(precision)));
   double sum = precision.has_master() ? accum * (1 - on_host(layers::kMaster)) : 0;
-  for (const std::string_view name : state.optimizer->states) sum += each * (1 - on_host(name));
+  for (const std::string_view name : rule.states) sum += each * (1 - on_host(name));
   return sum;
 }
 
@@ -37,8 +38,8 @@ void add_state(PartMemory& memory, const layers::Model& model, const layers::Sta
   const layers::Precision precision = model.precision();
   const auto weight = static_cast<double>(size_bytes(precision.storage));
   const auto accum = static_cast<double>(size_bytes(precision.accumulation()));
-  const double updated = states_on_device(state, precision);
   for (const layers::Parameter& p : model.parameters()) {
+    const double updated = states_on_device(state, precision, state.optimizer->of(p));
     const int ranks = zero ? holders.group(parallel::gradient_group(p.group)).size() : 1;
     const double bytes = static_cast<double>(p.elements()) * (weight + accum + updated / ranks);
     const int part = model.part_of(p.name);

@@ -84,6 +84,7 @@ void check_factors(const Deck& deck, const layers::OptimizerConfig& config) {
 layers::OptimizerConfig optimizer(const Deck& deck) {
   const auto validate = read<ValidateConfig>(deck);
   auto config = read<layers::OptimizerConfig>(deck);
+  config.muon = read<layers::MuonConfig>(deck);
   check_factors(deck, config);
   config.spikes = read<kernels::SpikeRule>(deck);
   config.attempts = validate.bad_steps_again || config.spikes.factor > 0;
@@ -102,12 +103,12 @@ layers::StatesOnHost states_on_host(const Deck& deck, const layers::Optimizer& r
     const std::size_t before = host.names.size();
     const bool all = word == "auto" || word == "all";
     if (all || word == layers::kMaster) host.names.emplace_back(layers::kMaster);
-    for (const std::string_view state : rule.states)
+    for (const std::string_view state : rule.all_states())
       if (all || word == "moments" || word == state) host.names.emplace_back(state);
     if (host.names.size() == before)
       execution::throw_usage("{}: {} is no state of {}; allowed: auto, all, {}, moments, {}",
                              inputs::cite(deck, &offload::OffloadConfig::states), word, rule.name,
-                             layers::kMaster, fmt::join(rule.states, ", "));
+                             layers::kMaster, fmt::join(rule.all_states(), ", "));
   }
   return host;
 }
@@ -152,6 +153,7 @@ TrainerOptions trainer_options(const Deck& deck, const RunNeeds& needs, std::int
   options.evaluation_microbatches = needs.evaluates ? options.step.microbatches : 0;
   options.optimizer = optimizer(deck);
   options.state.bucket_elements = grid.bucket_elements;
+  options.state.optimizer = &read<layers::OptimizerChoice>(deck).row();
   options.state.host = states_on_host(deck, *options.state.optimizer);
   options.state.type = read<layers::StateType>(deck);
   options.optimizer.window_elements = window_elements(grid.bucket_elements);

@@ -10,6 +10,8 @@
 #include <mutex>
 #include <optional>
 #include <tuple>
+#include <type_traits>
+#include <utility>
 
 #include "execution/cuda_check.hpp"
 #include "execution/error.hpp"
@@ -79,6 +81,12 @@ const Prepared& prepared(Registry& registry, int device, const ProductShape& sha
                          std::uint32_t alignment) {
   Prepared& one = registry.products[{device, shape, alignment}];
   if (one.plan) return one;
+  if (shape.batch > 1) {
+    const Prepared& alone = prepared(registry, device, shape.one(), alignment);
+    one.from_table = alone.from_table;
+    one.plan = std::make_unique<ProductPlan>(shape, alone.plan->algorithm(0));
+    return one;
+  }
   std::optional<ProductAlgorithm> algorithm;
   if (alignment == kProductAlignment)
     algorithm = tabled_algorithm(device_name(registry, device), product_library_number(), shape);
@@ -90,9 +98,15 @@ const Prepared& prepared(Registry& registry, int device, const ProductShape& sha
 
 // What all addresses are aligned to, in bytes, as far as it counts. Parts of tensors lie where the
 // rows before them end; whole ones are aligned, so that this is the same in every plan.
-std::uint32_t alignment_of(std::initializer_list<const void*> addresses) {
+std::uint32_t alignment_of(const ProductShape& shape,
+                           std::initializer_list<const void*> addresses) {
   std::uintptr_t bits = kProductAlignment;
   for (const void* address : addresses) bits |= reinterpret_cast<std::uintptr_t>(address);
+  if (shape.is_of_batch())
+    for (const auto& [stride, dtype] :
+         {std::pair(shape.a_stride, shape.a), std::pair(shape.b_stride, shape.b),
+          std::pair(shape.c_stride, shape.c)})
+      bits |= static_cast<std::uintptr_t>(stride) * execution::size_bytes(dtype);
   return static_cast<std::uint32_t>(bits & (~bits + 1));
 }
 
@@ -118,7 +132,8 @@ std::string text(const ProductShape& shape) {
   const std::string factors = shape.a == shape.b
                                   ? std::string(name(shape.a))
                                   : fmt::format("{}*{}", name(shape.a), name(shape.b));
-  return fmt::format("{}x{}x{} {}{} {}>{}{}{}", shape.m, shape.n, shape.k,
+  const std::string times = shape.batch > 1 ? fmt::format("{} x ", shape.batch) : "";
+  return fmt::format("{}{}x{}x{} {}{} {}>{}{}{}", times, shape.m, shape.n, shape.k,
                      shape.transpose_a == Transpose::yes ? 'T' : 'N',
                      shape.transpose_b == Transpose::yes ? 'T' : 'N', factors, name(shape.c),
                      shape.accumulate ? "+" : "", shape.fast ? " fast" : "");
@@ -139,8 +154,24 @@ void dense_product(const ProductShape& shape, const void* a, const void* b, void
   const std::lock_guard lock(registry.mutex);
   const int device = current_device();
   std::byte* workspace = room(registry, device, stream);
-  const Prepared& one = prepared(registry, device, shape, alignment_of({a, b, c}));
-  one.plan->run(0, a, b, c, workspace, stream, scales);
+  const std::uint32_t alignment = alignment_of(shape, {a, b, c});
+  const Prepared& all =
+      prepared(registry, device, shape.batch > 1 ? shape : shape.one(), alignment);
+  if (all.plan->candidates() > 0) {
+    all.plan->run(0, a, b, c, workspace, stream, scales);
+    return;
+  }
+  const Prepared& one = prepared(registry, device, shape.one(), alignment);
+  const auto at = [](auto* data, std::int64_t elements, Dtype dtype) {
+    using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(data)>>,
+                                    const std::byte, std::byte>;
+    return static_cast<Byte*>(data) +
+           elements * static_cast<std::int64_t>(execution::size_bytes(dtype));
+  };
+  for (std::int64_t i = 0; i < shape.batch; ++i)
+    one.plan->run(0, at(a, i * shape.a_batch_stride, shape.a),
+                  at(b, i * shape.b_batch_stride, shape.b),
+                  at(c, i * shape.c_batch_stride, shape.c), workspace, stream, scales);
 }
 
 void prepare_products(cudaStream_t stream) {
@@ -166,7 +197,8 @@ std::vector<ProductRecord> products_used() {
   const std::lock_guard lock(registry.mutex);
   std::vector<ProductRecord> records;
   for (const auto& [key, one] : registry.products)
-    records.push_back({std::get<ProductShape>(key), one.plan->algorithm_text(0), one.from_table});
+    if (one.plan->candidates() > 0)
+      records.push_back({std::get<ProductShape>(key), one.plan->algorithm_text(0), one.from_table});
   return records;
 }
 

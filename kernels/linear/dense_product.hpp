@@ -26,6 +26,18 @@ struct ProductShape {
   execution::Dtype c = execution::Dtype::bf16;  ///< that of the factors, fp32, or bf16 of 8 bits
   bool accumulate = false;
   bool fast = false;  ///< of 8 bits: sums stay in the 14 bits that Hopper's products add up in
+  /// Equal products at once, and elements between their matrices; strides of 0: one by itself.
+  std::int64_t batch = 1;
+  std::int64_t a_batch_stride = 0, b_batch_stride = 0, c_batch_stride = 0;
+
+  bool is_of_batch() const { return c_batch_stride != 0; }
+  /// One of them.
+  ProductShape one() const {
+    ProductShape alone = *this;
+    alone.batch = 1;
+    alone.a_batch_stride = alone.b_batch_stride = alone.c_batch_stride = 0;
+    return alone;
+  }
 
   friend auto operator<=>(const ProductShape&, const ProductShape&) = default;
 };
@@ -51,7 +63,9 @@ std::string text(const ProductShape& shape);
 /// The algorithm is the table's for this GPU, library version and shape (product_table.hpp), else
 /// the first that the library's heuristics name among those that sum in fp32. Nothing is timed.
 /// The table is for operands aligned to 256 bytes: for others the heuristics choose, by the
-/// alignment that all of them have. The first use of a stream allocates its workspace: call
+/// alignment that all of them have. One of a batch runs by the algorithm that it has alone, of
+/// operands aligned as their rows are, so that its bits depend neither on how many there are nor on
+/// where it lies. The first use of a stream allocates its workspace: call
 /// prepare_products() during set-up to have it allocated there.
 /// @throws Error if the library refuses the product
 void dense_product(const ProductShape& shape, const void* a, const void* b, void* c,

@@ -61,11 +61,19 @@ cudaDataType_t type(Dtype dtype) {
 
 // A row-major (rows, columns) as the library sees it: a column-major (columns, rows).
 cublasLtMatrixLayout_t layout(Dtype dtype, std::int64_t rows, std::int64_t columns,
-                              std::int64_t stride) {
+                              std::int64_t stride, std::int64_t batch, std::int64_t batch_stride) {
   cublasLtMatrixLayout_t made = nullptr;
   check(cublasLtMatrixLayoutCreate(&made, type(dtype), static_cast<std::uint64_t>(columns),
                                    static_cast<std::uint64_t>(rows), stride),
         "cublasLtMatrixLayoutCreate");
+  if (batch == 1) return made;
+  const auto count = static_cast<std::int32_t>(batch);
+  check(cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                         sizeof count),
+        "cublasLtMatrixLayoutSetAttribute");
+  check(cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                         &batch_stride, sizeof batch_stride),
+        "cublasLtMatrixLayoutSetAttribute");
   return made;
 }
 
@@ -109,9 +117,9 @@ struct ProductPlan::State {
     if (machine().left > 0)
       describe(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, std::int32_t{machine().multiprocessors});
     if (s.fast) describe(CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{1});
-    first = layout(s.b, tb ? s.n : s.k, tb ? s.k : s.n, s.b_stride);
-    second = layout(s.a, ta ? s.k : s.m, ta ? s.m : s.k, s.a_stride);
-    result = layout(s.c, s.m, s.n, s.c_stride);
+    first = layout(s.b, tb ? s.n : s.k, tb ? s.k : s.n, s.b_stride, s.batch, s.b_batch_stride);
+    second = layout(s.a, ta ? s.k : s.m, ta ? s.m : s.k, s.a_stride, s.batch, s.a_batch_stride);
+    result = layout(s.c, s.m, s.n, s.c_stride, s.batch, s.c_batch_stride);
   }
   ~State() {
     for (cublasLtMatrixLayout_t one : {first, second, result})
@@ -198,8 +206,8 @@ ProductPlan::ProductPlan(const ProductShape& shape, const ProductAlgorithm& algo
   cublasLtMatmulAlgo_t given;
   std::memcpy(&given, algorithm.data(), sizeof given);
   s.add(given);
-  STOWAGE_ASSERT(!s.found.empty(), "{} does not accept the table's algorithm for {}",
-                 product_library(), text(shape));
+  STOWAGE_ASSERT(!s.found.empty() || shape.batch > 1,
+                 "{} does not accept the table's algorithm for {}", product_library(), text(shape));
 }
 
 ProductPlan::~ProductPlan() = default;

@@ -26,8 +26,9 @@ class ProductPlan {
   /// @throws Error if there is none
   ProductPlan(const ProductShape& shape, int candidates,
               std::uint32_t alignment = kProductAlignment);
-  /// One given algorithm, such as a row of the table.
-  /// @throws Error if this library does not accept it for the product
+  /// One given algorithm, such as a row of the table. Of a batch that the library does not accept
+  /// it for, it has no candidate.
+  /// @throws Error if this library does not accept it for one product
   ProductPlan(const ProductShape& shape, const ProductAlgorithm& algorithm);
   ~ProductPlan();
 

@@ -18,11 +18,14 @@
 
 #include "kernels/machine.hpp"
 #include "kernels/optimizer/adamw_launch.hpp"
+#include "kernels/optimizer/streams.cuh"
 #include "kernels/pack.cuh"
 
 namespace stowage::kernels::optimizer {
 namespace {
 
+using device::load4;
+using device::store4;
 using execution::Bf16;
 
 constexpr int kThreads = 512;
@@ -80,22 +83,6 @@ __device__ __forceinline__ float update(const AdamwStep<float>& step, float grad
   v = fmaf(step.beta2, v, (1.0F - step.beta2) * g * g);
   const float adaptive = m * step.correction1 / (sqrtf(v * step.correction2) + step.eps);
   return fmaf(-step.lr, fmaf(step.weight_decay, old, adaptive), old);
-}
-
-__device__ __forceinline__ float4 load4(const float* at) {
-  return __ldcs(reinterpret_cast<const float4*>(at));
-}
-__device__ __forceinline__ float4 load4(const Bf16* at) {
-  const uint2 bits = __ldcs(reinterpret_cast<const uint2*>(at));
-  return {hopper::unpack_low(bits.x), hopper::unpack_high(bits.x), hopper::unpack_low(bits.y),
-          hopper::unpack_high(bits.y)};
-}
-__device__ __forceinline__ void store4(float* at, const float4& value) {
-  __stcs(reinterpret_cast<float4*>(at), value);
-}
-__device__ __forceinline__ void store4(Bf16* at, const float4& value) {
-  const uint2 bits = {hopper::pack_bf16(value.x, value.y), hopper::pack_bf16(value.z, value.w)};
-  __stcs(reinterpret_cast<uint2*>(at), bits);
 }
 
 template <class S, class M>

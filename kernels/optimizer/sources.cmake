@@ -1,2 +1,3 @@
 stowage_kernels(SOURCES adamw.cpp adamw_ref.cpp global_norm.cpp global_norm_ref.cpp guard.cpp
-  CUDA_SOURCES adamw.cu advance.cu global_norm.cu guard.cu)
+    move_pieces.cpp muon.cpp muon_ref.cpp newton_schulz.cpp newton_schulz_ref.cpp
+  CUDA_SOURCES adamw.cu advance.cu global_norm.cu guard.cu move_pieces.cu muon.cu newton_schulz.cu)

@@ -42,7 +42,9 @@ class Attention final : public Mixer {
                Init::residual_normal,
                true,
                "dense",
-               partition_.cut(1, {query_width(all_heads(place.config.attention))})},
+               partition_.cut(1, {query_width(all_heads(place.config.attention))}),
+               {},
+               {{width_}}},
               place.formats()},
         q_norm_{norm_parameter(place.prefix + ".attn.q_norm.weight")},
         k_norm_{norm_parameter(place.prefix + ".attn.k_norm.weight")},
@@ -54,7 +56,9 @@ class Attention final : public Mixer {
               Init::normal,
               true,
               "dense",
-              partition_.cut(0, {query_width(all_heads(place.config.attention))})},
+              partition_.cut(0, {query_width(all_heads(place.config.attention))}),
+              {},
+              {{query_width(all_heads(place.config.attention)), shape_.head_dim}}},
              place.formats()};
     parameters_.push_back(gate_->weight);
   }
@@ -239,7 +243,10 @@ class Attention final : public Mixer {
             true,
             "dense",
             partition_.cut(0, {query_width(all), keys, keys}),
-            partition_.repeat(QkvSection::keys(shape_).outputs, copies)};
+            partition_.repeat(QkvSection::keys(shape_).outputs, copies),
+            {{query_width(all), all.head_dim},
+             {kv_width(all), all.head_dim},
+             {kv_width(all), all.head_dim}}};
   }
 
   void rotate(Recorder& recorder, Tensor from, Tensor to, const QkvSection& section,

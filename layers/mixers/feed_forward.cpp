@@ -16,6 +16,10 @@ std::vector<Block> blocks(kernels::Activation activation, std::int64_t ffn) {
 
 }  // namespace
 
+std::vector<Projection> hidden_projections(kernels::Activation activation, std::int64_t ffn) {
+  return std::vector<Projection>(static_cast<std::size_t>(activation_width(activation, 1)), {ffn});
+}
+
 FeedForward::FeedForward(const MixerPlace& place, std::int64_t ffn, const char* key,
                          const char* part, std::string module, bool gated)
     : ffn_(place.tensor().share(ffn, key)),
@@ -26,14 +30,18 @@ FeedForward::FeedForward(const MixerPlace& place, std::int64_t ffn, const char* 
             Init::normal,
             true,
             "dense",
-            place.tensor().cut(0, blocks(activation_, ffn))},
+            place.tensor().cut(0, blocks(activation_, ffn)),
+            {},
+            hidden_projections(activation_, ffn)},
            place.formats()},
       fc2_{{place.prefix + part + ".fc2.weight",
             {place.config.width, ffn},
             Init::residual_normal,
             true,
             "dense",
-            place.tensor().cut(1, {ffn})},
+            place.tensor().cut(1, {ffn}),
+            {},
+            {{place.config.width}}},
            place.formats()},
       parameters_{fc2_.weight, fc1_.weight} {
   if (!gated) return;

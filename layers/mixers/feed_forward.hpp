@@ -12,6 +12,9 @@
 
 namespace stowage::layers {
 
+/// Of fc1: the gate and what it gates are one each.
+std::vector<Projection> hidden_projections(kernels::Activation activation, std::int64_t ffn);
+
 /// act(x W1^T) W2^T: the dense MLP, and the shared expert of a MoE layer. If it is gated, the
 /// result is scaled by the sigmoid of x . w (Qwen2-MoE), which is applied with the activation.
 ///

@@ -40,22 +40,30 @@ class GatedDelta final : public Mixer {
       return partition.repeat({first, first + 2 * delta_.keys()}, copies);
     };
     const auto parameter = [&](const char* name, std::vector<std::int64_t> shape, Init init,
-                               bool decay, std::vector<Cut> cuts, const Repeat& repeated = {}) {
+                               bool decay, std::vector<Cut> cuts, const Repeat& repeated = {},
+                               std::vector<Projection> projections = {}) {
       return Parameter{place.prefix + ".delta." + name,
                        std::move(shape),
                        init,
                        decay,
                        "dense",
                        std::move(cuts),
-                       repeated};
+                       repeated,
+                       std::move(projections)};
     };
     const std::vector<Cut> by_head = partition.cut(0, {heads});
     in_proj_ = {parameter("in_proj.weight", {all.projection(), width_}, Init::normal, true,
                           partition.cut(0, {values, keys, keys, values, heads, heads}),
-                          repeat(delta_.values())),
+                          repeat(delta_.values()),
+                          {{values, all.value_head_dim},
+                           {all.keys(), all.key_head_dim},
+                           {all.keys(), all.key_head_dim},
+                           {values, all.value_head_dim},
+                           {heads},
+                           {heads}}),
                 place.formats()};
     out_proj_ = {parameter("out_proj.weight", {width_, values}, Init::residual_normal, true,
-                           partition.cut(1, {values})),
+                           partition.cut(1, {values}), {}, {{width_}}),
                  place.formats()};
     convolution_ = Convolution(parameter("conv1d.weight", {all.conv_channels(), all.conv_width},
                                          Init::uniform_taps, false,

@@ -51,24 +51,31 @@ class Mamba final : public Mixer {
       return partition.repeat({first, first + 2 * group_width(mamba_)}, copies);
     };
     const auto parameter = [&](const char* name, std::vector<std::int64_t> shape, Init init,
-                               bool decay, std::vector<Cut> cuts, const Repeat& repeated = {}) {
+                               bool decay, std::vector<Cut> cuts, const Repeat& repeated = {},
+                               std::vector<Projection> projections = {}) {
       return Parameter{place.prefix + ".mamba." + name,
                        std::move(shape),
                        init,
                        decay,
                        "dense",
                        std::move(cuts),
-                       repeated};
+                       repeated,
+                       std::move(projections)};
     };
     const std::vector<Cut> by_head = partition.cut(0, {heads});
     const std::vector<Cut> by_channel = partition.cut(0, {inner, group, group});
     const Repeat channels = repeat(mamba_.inner());
-    in_proj_ = {parameter("in_proj.weight", {all.projection(), width_}, Init::normal, true,
-                          partition.cut(0, {inner, inner, group, group, heads}),
-                          repeat(2 * mamba_.inner())),
-                place.formats()};
+    in_proj_ = {
+        parameter("in_proj.weight", {all.projection(), width_}, Init::normal, true,
+                  partition.cut(0, {inner, inner, group, group, heads}), repeat(2 * mamba_.inner()),
+                  {{inner, all.head_dim},
+                   {inner, all.head_dim},
+                   {group_width(all), all.state},
+                   {group_width(all), all.state},
+                   {heads}}),
+        place.formats()};
     out_proj_ = {parameter("out_proj.weight", {width_, inner}, Init::residual_normal, true,
-                           partition.cut(1, {inner})),
+                           partition.cut(1, {inner}), {}, {{width_}}),
                  place.formats()};
     convolution_ = Convolution(
         parameter("conv1d.weight", {all.conv_channels(), all.conv_width}, Init::uniform_taps, false,

@@ -86,13 +86,17 @@ class Moe final : public Mixer {
               Init::normal,
               true,
               "expert",
-              experts_.partition().cut(0, {place.config.moe.experts})}},
+              experts_.partition().cut(0, {place.config.moe.experts}),
+              {},
+              hidden_projections(activation_, ffn_)}},
         fc2_{{place.prefix + ".experts.fc2.weight",
               {place.config.moe.experts, expert_width_, ffn_},
               Init::residual_normal,
               true,
               "expert",
-              experts_.partition().cut(0, {place.config.moe.experts})}} {
+              experts_.partition().cut(0, {place.config.moe.experts}),
+              {},
+              {{width_}}}} {
     parameters_ = {fc2_.weight, fc1_.weight};
     if (place.config.moe.latent > 0) {
       latent_.emplace(place);

@@ -125,7 +125,7 @@ Tensor Model::evaluate(Recorder& recorder, const Stage& stage, Tensor in) const 
 
 void Model::decode(Recorder& recorder) const {
   STOWAGE_ASSERT(ranks_.size() == 1, "{} ranks share the model", ranks_.size());
-  Stream stream{embed(recorder, whole()), {}};
+  Stream stream{embedding_.forward(recorder, input_module(whole())), {}};
   for (const Layer& layer : layers_) stream = layer.decode(recorder, stream);
   head_.decode(recorder, stream);
 }

@@ -42,6 +42,13 @@ struct Repeat {
   int copy = 0;  ///< which of them this rank has
 };
 
+/// Neighbouring rows of a weight that multiply hidden rows to something of its own: fused with
+/// others, but a matrix by itself.
+struct Projection {
+  std::int64_t rows = 0;
+  std::int64_t head_rows = 0;  ///< of each head; 0: it has none
+};
+
 /// A contiguous range of a rank's part that is either wholly replicated on other ranks or wholly
 /// private.
 struct ShardRange {
@@ -59,6 +66,9 @@ struct Parameter {
   std::string group = "dense";  ///< reduction group: "dense" or "expert"
   std::vector<Cut> cuts = {};   ///< at most one a dimension; none: every rank has all of it
   Repeat repeat = {};
+  /// Of a weight that is a matrix between hidden rows, or (experts, outputs, inputs) a stack of
+  /// them: its outputs, in order. None of all else: vectors, the embedding, the head, routers.
+  std::vector<Projection> projections = {};
 
   /// Of the part that a rank has.
   std::vector<std::int64_t> local_shape() const;

@@ -2,6 +2,9 @@
 
 #include <span>
 #include <string_view>
+#include <vector>
+
+#include "layers/recording/parameters.hpp"
 
 namespace stowage::layers {
 
@@ -15,9 +18,40 @@ struct Optimizer {
   /// "adam_m" stands for "adam_m/embedding.weight" and so on.
   std::span<const std::string_view> states;
   void (*record)(const ParameterUpdate& update);  ///< appends its op
+  /// The rule of parameters that are no matrices (Parameter::projections); null: this one is.
+  const Optimizer* otherwise = nullptr;
+  /// It needs whole matrices: it gets all of its parameters at once, not some elements of them
+  /// (ParameterUpdate::windows).
+  bool whole_matrices = false;
+
+  /// The rule of a parameter.
+  const Optimizer& of(const Parameter& parameter) const {
+    return otherwise != nullptr && parameter.projections.empty() ? *otherwise : *this;
+  }
+  /// It, and the other one.
+  std::vector<const Optimizer*> rules() const {
+    if (otherwise == nullptr) return {this};
+    return {this, otherwise};
+  }
+  /// The states of all parameters.
+  std::vector<std::string_view> all_states() const {
+    std::vector<std::string_view> all;
+    for (const Optimizer* rule : rules())
+      all.insert(all.end(), rule->states.begin(), rule->states.end());
+    return all;
+  }
 };
 
 /// AdamW (Loshchilov and Hutter, arXiv 1711.05101).
 extern const Optimizer kAdamw;
+/// Muon (Jordan et al., https://kellerjordan.github.io/posts/muon) of matrices, AdamW of the others.
+extern const Optimizer kMuon;
+
+/// What a deck chooses.
+struct OptimizerChoice {
+  enum class Rule : unsigned char { adamw, muon } rule = Rule::adamw;
+
+  const Optimizer& row() const { return rule == Rule::muon ? kMuon : kAdamw; }
+};
 
 }  // namespace stowage::layers

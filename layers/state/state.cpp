@@ -19,22 +19,25 @@ using execution::PersistentLayout;
 
 struct Group {
   std::string name;
+  const Optimizer* rule;
   std::vector<const Parameter*> parameters;
 };
 
-/// Parameters of one reduction group, cut where a bucket is full.
-std::vector<Group> make_groups(const std::vector<Parameter>& parameters, std::int64_t most) {
+/// Parameters of one reduction group that have the same states, cut where a bucket is full.
+std::vector<Group> make_groups(const std::vector<Parameter>& parameters, const Optimizer& optimizer,
+                               std::int64_t most) {
   std::vector<Group> groups;
-  std::map<std::string, std::size_t> open;
-  std::map<std::string, std::int64_t> filled;
+  std::map<std::pair<std::string, const Optimizer*>, std::size_t> open;
+  std::map<std::pair<std::string, const Optimizer*>, std::int64_t> filled;
   for (const Parameter& p : parameters) {
-    if (!open.contains(p.group) || filled[p.group] >= most) {
-      open[p.group] = groups.size();
-      filled[p.group] = 0;
-      groups.push_back({p.group, {}});
+    const std::pair key{p.group, &optimizer.of(p)};
+    if (!open.contains(key) || filled[key] >= most) {
+      open[key] = groups.size();
+      filled[key] = 0;
+      groups.push_back({p.group, key.second, {}});
     }
-    groups[open[p.group]].parameters.push_back(&p);
-    filled[p.group] += p.elements();
+    groups[open[key]].parameters.push_back(&p);
+    filled[key] += p.elements();
   }
   return groups;
 }
@@ -58,11 +61,12 @@ std::size_t groups_on_host(const std::vector<Group>& groups, double fraction) {
 
 using Naming = std::function<std::string(const std::string&)>;
 
-/// @param on_host of that many groups
+/// @param on_host of that many groups  @param rule none: of the parameters of any
 void add_class(PersistentLayout& layout, const std::vector<Group>& groups, std::string_view what,
                Lifetime lifetime, Dtype dtype, const Sharing& sharing, const Naming& naming,
-               std::size_t on_host = 0) {
+               std::size_t on_host, const Optimizer* rule) {
   for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (rule != nullptr && rule != groups[i].rule) continue;
     const std::string& group = groups[i].name;
     layout.open_bucket(
         fmt::format("{}/{}/{}", what, group, i), group, dtype,
@@ -91,22 +95,25 @@ PersistentLayout lay_out_state(const std::vector<Parameter>& parameters,
                                const std::vector<execution::TensorInfo>& states,
                                Precision precision, const StateOptions& options,
                                const Sharing& sharing) {
-  const std::vector<Group> groups = make_groups(parameters, options.bucket_elements);
+  const std::vector<Group> groups =
+      make_groups(parameters, *options.optimizer, options.bucket_elements);
   const Dtype accum = precision.accumulation();
   PersistentLayout layout;
   const std::size_t on_host = groups_on_host(groups, options.host.fraction);
-  const auto add = [&](std::string_view what, Lifetime lifetime, Dtype dtype,
-                       const Naming& naming) {
+  const auto add = [&](std::string_view what, Lifetime lifetime, Dtype dtype, const Naming& naming,
+                       const Optimizer* rule = nullptr) {
     const bool leaves = std::ranges::find(options.host.names, what) != options.host.names.end();
-    add_class(layout, groups, what, lifetime, dtype, sharing, naming, leaves ? on_host : 0);
+    add_class(layout, groups, what, lifetime, dtype, sharing, naming, leaves ? on_host : 0, rule);
   };
   add("parameter", Lifetime::parameter, precision.storage, [](const auto& name) { return name; });
   if (!options.weights_only) {
     add("gradient", Lifetime::gradient, accum, gradient_name);
     if (precision.has_master()) add(kMaster, Lifetime::optimizer_state, accum, master_name);
-    for (const std::string_view state : options.optimizer->states)
-      add(state, Lifetime::optimizer_state, options.type.of(precision),
-          [&](const std::string& name) { return state_name(state, name); });
+    for (const Optimizer* rule : options.optimizer->rules())
+      for (const std::string_view state : rule->states)
+        add(
+            state, Lifetime::optimizer_state, options.type.of(precision),
+            [&](const std::string& name) { return state_name(state, name); }, rule);
   }
   for (const execution::TensorInfo& state : states) {
     layout.open_bucket(state.name, "", state.buffers[0].dtype);

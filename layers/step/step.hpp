@@ -7,6 +7,7 @@
 #include "execution/persistent.hpp"
 #include "execution/program.hpp"
 #include "kernels/optimizer/guard.hpp"
+#include "kernels/optimizer/newton_schulz.hpp"
 #include "layers/model/model.hpp"
 #include "layers/schedule/passes.hpp"
 #include "layers/state/optimizer.hpp"
@@ -14,9 +15,30 @@
 
 namespace stowage::layers {
 
+/// Numbers of Muon.
+struct MuonConfig {
+  double momentum = 0.95;
+  bool nesterov = true;
+  int steps = 5;
+  std::vector<double> coefficients = {3.4445, -4.7750, 2.0315};  ///< a, b, c
+  /// What nearly orthogonal matrices of so many rows and columns are multiplied by.
+  enum class Scale : unsigned char {
+    rms,    ///< 0.2 sqrt(max(rows, columns)): the RMS of AdamW's updates (arXiv 2502.16982)
+    aspect  ///< sqrt(max(1, rows / columns))
+  } scale = Scale::rms;
+  /// What is a matrix by itself of a weight that is several projections.
+  enum class Split : unsigned char { none, projections, heads } split = Split::projections;
+  double lr_factor = 1;  ///< of the learning rate, of matrices
+
+  kernels::NewtonSchulzOptions iterations() const {
+    return {{coefficients.at(0), coefficients.at(1), coefficients.at(2)}, steps};
+  }
+  double scale_of(std::int64_t rows, std::int64_t columns) const;
+};
+
 /// Numbers of the optimizer, and clipping.
 struct OptimizerConfig {
-  double beta1 = 0.9;
+  double beta1 = 0.9;  ///< of AdamW
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double weight_decay = 0.1;  ///< of matrices; the host tells it to every step
@@ -36,6 +58,7 @@ struct OptimizerConfig {
   bool own_norm = false;
   /// The norm of each part's gradients is told (kGradientNorms).
   bool part_norms = false;
+  MuonConfig muon = {};
   kernels::SpikeRule spikes = {};  ///< with a factor, spikes are skipped; needs attempts
 };
 

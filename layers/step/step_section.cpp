@@ -6,10 +6,17 @@
 #include "layers/step/parameter_factors.hpp"
 
 namespace stowage::inputs {
+namespace {
+
+constexpr std::int64_t kMostMuonSteps = 100;
+
+}  // namespace
 
 using execution::Dtype;
 using kernels::SpikeRule;
 using layers::LearningRate;
+using layers::MuonConfig;
+using layers::OptimizerChoice;
 using layers::OptimizerConfig;
 using layers::StateType;
 
@@ -60,6 +67,62 @@ std::vector<Row<LearningRate>> rows<LearningRate>() {
 }
 
 template <>
+std::vector<Row<OptimizerChoice>> rows<OptimizerChoice>() {
+  return {
+      row(&OptimizerChoice::rule,
+          {.key = "optim.optimizer",
+           .numerics = true,
+           .help = "AdamW of all parameters, or Muon of matrices between hidden rows and AdamW of "
+                   "all others: the embedding, the head, norms, vectors, routers, convolutions."},
+          {{"adamw", OptimizerChoice::Rule::adamw}, {"muon", OptimizerChoice::Rule::muon}}),
+  };
+}
+
+template <>
+std::vector<Row<MuonConfig>> rows<MuonConfig>() {
+  return {
+      row(&MuonConfig::momentum, {.key = "optim.muon_momentum",
+                                  .range = from_to_below(0, 1),
+                                  .numerics = true,
+                                  .help = "Decay of Muon's momentum, m = muon_momentum m + g."}),
+      row(&MuonConfig::nesterov,
+          {.key = "optim.muon_nesterov",
+           .numerics = true,
+           .help = "The direction is g + muon_momentum m, of the new m; else m."}),
+      row(&MuonConfig::steps, {.key = "optim.muon_steps",
+                               .range = between(1, kMostMuonSteps),
+                               .numerics = true,
+                               .help = "Newton-Schulz iterations."}),
+      row(&MuonConfig::coefficients,
+          {.key = "optim.muon_coefficients",
+           .numerics = true,
+           .help = "a, b and c of an iteration, X = (a I + b A + c A A) X with A = X X^T."}),
+      row(&MuonConfig::scale,
+          {.key = "optim.muon_scale",
+           .numerics = true,
+           .help =
+               "What an update of so many rows and columns is multiplied by. rms: 0.2 "
+               "sqrt(max(rows, columns)), the RMS of AdamW's, with its learning rate and decay. "
+               "aspect: sqrt(max(1, rows / columns))."},
+          {{"rms", MuonConfig::Scale::rms}, {"aspect", MuonConfig::Scale::aspect}}),
+      row(&MuonConfig::split,
+          {.key = "optim.muon_split",
+           .numerics = true,
+           .help =
+               "What is a matrix by itself of a weight that is several projections, such as q, k "
+               "and v, or z, x, B, C and dt of a Mamba layer. none: all of it. projections: each "
+               "one. heads: each head of those that have heads."},
+          {{"none", MuonConfig::Split::none},
+           {"projections", MuonConfig::Split::projections},
+           {"heads", MuonConfig::Split::heads}}),
+      row(&MuonConfig::lr_factor, {.key = "optim.muon_lr_factor",
+                                   .range = above(0),
+                                   .numerics = true,
+                                   .help = "Factor of the learning rate of Muon's matrices."}),
+  };
+}
+
+template <>
 std::vector<Row<OptimizerConfig>> rows<OptimizerConfig>() {
   return {
       row(&OptimizerConfig::beta1, {.key = "optim.adam_beta1",
@@ -106,7 +169,8 @@ std::vector<Row<StateType>> rows<StateType>() {
       row(&StateType::dtype,
           {.key = "optim.state_dtype",
            .numerics = true,
-           .help = "Type of both moments. bf16 takes half their memory; an update is computed in "
+           .help = "Type of moments and momentum. bf16 takes half their memory; an update is "
+                   "computed in "
                    "fp32 and the moments are rounded behind it. fp32: the type of sums."},
           {{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}}),
   };
@@ -162,6 +226,17 @@ void check(const StateType& type, const inputs::Deck& deck) {
     if (inputs::read(deck, member) > kMostBeta)
       execution::throw_usage("{} needs {} of at most {}: bf16 would lose its decay",
                              cite(deck, &StateType::dtype), cite(deck, member), kMostBeta);
+  if (inputs::read(deck, &OptimizerChoice::rule) == OptimizerChoice::Rule::muon &&
+      inputs::read(deck, &MuonConfig::momentum) > kMostBeta)
+    execution::throw_usage("{} needs {} of at most {}: bf16 would lose its decay",
+                           cite(deck, &StateType::dtype), cite(deck, &MuonConfig::momentum),
+                           kMostBeta);
+}
+
+void check(const MuonConfig& config, const inputs::Deck& deck) {
+  if (config.coefficients.size() != 3)
+    execution::throw_usage("{} has {} numbers; allowed: three, a, b and c",
+                           cite(deck, &MuonConfig::coefficients), config.coefficients.size());
 }
 
 void check(const OptimizerConfig& config, const inputs::Deck& deck) {

@@ -14,6 +14,10 @@ namespace stowage::inputs {
 template <>
 std::vector<Row<layers::LearningRate>> rows<layers::LearningRate>();
 template <>
+std::vector<Row<layers::OptimizerChoice>> rows<layers::OptimizerChoice>();
+template <>
+std::vector<Row<layers::MuonConfig>> rows<layers::MuonConfig>();
+template <>
 std::vector<Row<layers::OptimizerConfig>> rows<layers::OptimizerConfig>();
 template <>
 std::vector<Row<layers::StateType>> rows<layers::StateType>();
@@ -26,6 +30,7 @@ namespace stowage::layers {
 
 void check(const LearningRate& schedule, const inputs::Deck& deck);
 void check(const StateType& type, const inputs::Deck& deck);
+void check(const MuonConfig& config, const inputs::Deck& deck);
 void check(const OptimizerConfig& config, const inputs::Deck& deck);
 
 }  // namespace stowage::layers

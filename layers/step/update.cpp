@@ -20,6 +20,7 @@ Update::Update(Recorder& recorder, const Model& model, const Optimizer& rule,
                const OptimizerConfig& optimizer, const execution::PersistentLayout& layout,
                const Sharing& sharing, std::vector<Tensor> values)
     : recorder_(recorder),
+      model_(model),
       rule_(rule),
       optimizer_(optimizer),
       layout_(layout),
@@ -34,7 +35,7 @@ Update::Update(Recorder& recorder, const Model& model, const Optimizer& rule,
     Range& part =
         part_blocks_[static_cast<std::size_t>(std::int64_t{1} + model.part_of(parameter.name))];
     const std::int64_t blocks = kernels::norm_blocks(parameter.elements());
-    const std::string kept = state_name(rule_.states.front(), parameter.name);
+    const std::string kept = state_name(rule_.of(parameter).states.front(), parameter.name);
     const Range held = layout_.is_part(kept) ? layout_.held(kept) : Range{0, 0};
     if (held.begin < held.end) {
       const Range squared = this->squared(model, parameter, held);
@@ -140,62 +141,92 @@ void Update::record_guard(const kernels::SpikeRule& rule, const TrainingProgram&
 
 void Update::record_update(const TrainingProgram& step) {
   const Tensor good_steps = state(kGoodSteps);
-  const auto make = [&](std::string name) {
-    return ParameterUpdate{std::move(name), recorder_,      optimizer_,   step.schedule,
-                           good_steps,      step.grad_norm, step.step_ok, has_master_};
-  };
-  const std::string name(rule_.name);
-  ParameterUpdate resident = make(name);
-  int windows = 0;
+  for (const Optimizer* rule : rule_.rules()) {
+    ParameterUpdate update{std::string(rule->name),
+                           recorder_,
+                           optimizer_,
+                           step.schedule,
+                           good_steps,
+                           step.grad_norm,
+                           step.step_ok,
+                           has_master_,
+                           model_,
+                           layout_,
+                           sharing_};
+    for (const Piece& piece : pieces_)
+      if (&rule_.of(piece.parameter) == rule) update.parameters.push_back(all_of(piece));
+    if (rule->whole_matrices)
+      rule->record(update);
+    else
+      for (const ParameterUpdate& window : update.windows()) rule->record(window);
+  }
+  recorder_.compute("advance", kernels::Advance{}, {.step = good_steps, .step_ok = step.step_ok});
+}
+
+std::vector<ParameterUpdate> ParameterUpdate::windows() const {
+  std::vector<ParameterUpdate> all;
+  ParameterUpdate resident = *this, window = *this;
+  resident.parameters.clear();
+  window.parameters.clear();
   std::int64_t filled = 0;
-  ParameterUpdate window = make({});
-  const auto record_window = [&] {
+  const auto close = [&] {
     if (filled == 0) return;
-    window.name = fmt::format("{}/{}", name, windows++);
-    rule_.record(window);
+    window.name = fmt::format("{}/{}", name, all.size());
+    all.push_back(window);
     window.parameters.clear();
     filled = 0;
   };
-  for (const Piece& piece : pieces_) {
-    const std::int64_t all = piece.held.end - piece.held.begin;
-    if (!has_state_on_host(piece)) {
-      resident.parameters.push_back(part(piece, 0, all));
+  for (const One& one : parameters) {
+    if (!one.on_host) {
+      resident.parameters.push_back(one);
       continue;
     }
-    for (std::int64_t begin = 0, end = 0; begin < all; begin = end) {
-      end = std::min(all, begin + optimizer_.window_elements - filled);
-      window.parameters.push_back(part(piece, begin, end));
+    for (std::int64_t begin = 0, end = 0; begin < one.elements; begin = end) {
+      end = std::min(one.elements, begin + config.window_elements - filled);
+      window.parameters.push_back(one.some(begin, end));
       filled += execution::kBucketGrain * ((end - begin - 1) / execution::kBucketGrain + 1);
-      if (filled >= optimizer_.window_elements) record_window();
+      if (filled >= config.window_elements) close();
     }
   }
-  record_window();
-  if (!resident.parameters.empty()) rule_.record(resident);
-  recorder_.compute("advance", kernels::Advance{}, {.step = good_steps, .step_ok = step.step_ok});
+  close();
+  if (!resident.parameters.empty()) all.push_back(std::move(resident));
+  return all;
+}
+
+ParameterUpdate::One ParameterUpdate::One::some(std::int64_t begin, std::int64_t end) const {
+  if (begin == 0 && end == elements) return *this;
+  One part = *this;
+  const auto cut = [&](SomeRows& of) {
+    const std::int64_t first = of.rows == Range{} ? 0 : of.rows.begin;
+    if (of.whole) of.rows = {first + begin, first + end};
+  };
+  for (SomeRows* of : {&part.parameter, &part.gradient, &part.master}) cut(*of);
+  for (SomeRows& of : part.states) cut(of);
+  part.elements = end - begin;
+  return part;
 }
 
 bool Update::has_state_on_host(const Piece& piece) const {
   const std::string& name = piece.parameter.name;
   return (has_master_ && layout_.on_host(master_name(name))) ||
-         std::ranges::any_of(rule_.states, [&](std::string_view what) {
+         std::ranges::any_of(rule_.of(piece.parameter).states, [&](std::string_view what) {
            return layout_.on_host(state_name(what, name));
          });
 }
 
-ParameterUpdate::One Update::part(const Piece& piece, std::int64_t begin, std::int64_t end) const {
+ParameterUpdate::One Update::all_of(const Piece& piece) const {
   const Parameter& p = piece.parameter;
-  const bool all = begin == 0 && end == piece.held.end - piece.held.begin;
-  const Range of_state = all ? Range{} : Range{begin, end};
-  const Range of_parameter{piece.held.begin + begin, piece.held.begin + end};
   ParameterUpdate::One one;
-  one.parameter = {recorder_.parameter(p), of_parameter};
-  if (has_master_) one.master = {state(master_name(p.name)), of_state};
-  one.gradient = {recorder_.gradient(p), of_parameter};
-  for (const std::string_view what : rule_.states)
-    one.states.push_back({state(state_name(what, p.name)), of_state});
-  one.elements = end - begin;
+  one.name = p.name;
+  one.parameter = {recorder_.parameter(p), piece.held};
+  if (has_master_) one.master = {state(master_name(p.name)), {}};
+  one.gradient = {recorder_.gradient(p), piece.held};
+  for (const std::string_view what : rule_.of(p).states)
+    one.states.push_back({state(state_name(what, p.name)), {}});
+  one.elements = piece.held.end - piece.held.begin;
   one.decay = factor_of(p.name, optimizer_.decay_factors, p.decay ? 1 : 0);
   one.lr = factor_of(p.name, optimizer_.lr_factors, 1);
+  one.on_host = has_state_on_host(piece);
   return one;
 }
 

@@ -11,11 +11,16 @@ namespace stowage::layers {
 struct ParameterUpdate {
   /// The elements of a parameter that this rank updates, and their states.
   struct One {
+    std::string name;  ///< of the parameter
     SomeRows parameter, gradient;
     SomeRows master;                    ///< none unless there are any
     std::vector<SomeRows> states = {};  ///< in the order of Optimizer::states
     std::int64_t elements = 0;
     double decay = 0, lr = 1;  ///< factors of the schedule's
+    bool on_host = false;      ///< some of its states have their home there
+
+    /// Elements [begin, end) of these.
+    One some(std::int64_t begin, std::int64_t end) const;
   };
 
   std::string name;  ///< of the op
@@ -23,7 +28,14 @@ struct ParameterUpdate {
   const OptimizerConfig& config;
   Tensor schedule, good_steps, grad_norm, step_ok;
   bool has_master;
+  const Model& model;
+  const execution::PersistentLayout& layout;
+  const Sharing& sharing;
   std::vector<One> parameters = {};
+
+  /// The same by ops that each take some elements: at most config.window_elements where states come
+  /// from the host, named by their number; and one of all others.
+  std::vector<ParameterUpdate> windows() const;
 };
 
 /// The end of a training step: what ranks add up, the norm of all gradients, clipping and the
@@ -66,11 +78,12 @@ class Update {
   execution::Range squared(const Model& model, const Parameter& parameter,
                            execution::Range held) const;
   Tensor state(const std::string& name) const;
-  /// Elements [begin, end) of what is held of a piece, with their states.
-  ParameterUpdate::One part(const Piece& piece, std::int64_t begin, std::int64_t end) const;
+  /// What is held of a piece, with its states.
+  ParameterUpdate::One all_of(const Piece& piece) const;
   bool has_state_on_host(const Piece& piece) const;
 
   Recorder& recorder_;
+  const Model& model_;
   const Optimizer& rule_;
   const OptimizerConfig& optimizer_;
   const execution::PersistentLayout& layout_;

@@ -293,10 +293,14 @@ Op RankGroup::broadcast(Program& program, std::string name, Piece piece, int roo
 
 Op RankGroup::exchange(Program& program, std::string name,
                        const std::vector<Message>& messages) const {
-  STOWAGE_ASSERT(!messages.empty(), "{} has no messages", name);
-  Op op = begin(program, std::move(name), "exchange", messages.front().piece, 0,
-                dtype_of(program, messages.front().piece));
-  op.communication->count = 0;
+  Op op;
+  op.lane = execution::Lane::comm;
+  op.name = std::move(name);
+  op.communication = execution::Communication{"exchange", name_, members_, 0, Dtype::fp32, {}, {}};
+  if (!messages.empty()) {
+    op.communication->dtype = dtype_of(program, messages.front().piece);
+    op.cost.flops = static_cast<double>(count_of(program, messages.front().piece));
+  }
   std::vector<Transfer> transfers;
   double sent = 0, received = 0;
   for (const Message& message : messages) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -98,11 +99,30 @@ void load_parts(const results::Checkpoint& from, std::span<const results::Tensor
   });
 }
 
+/// Of another optimizer than the checkpoint's: leaves out of `specs` the states that the file lacks,
+/// which begin at zero. @return those of the file that the run does not have
+std::vector<results::TensorSpec> match_states(const results::Checkpoint& checkpoint,
+                                              std::vector<results::TensorSpec>& specs) {
+  const std::vector<std::string_view> states = layers::kMuon.all_states();
+  const auto lacks = [&](const std::vector<results::TensorSpec>& all) {
+    return [&](const results::TensorSpec& spec) {
+      const bool is_state =
+          std::ranges::find(states, spec.name.substr(0, spec.name.find('/'))) != states.end();
+      return is_state && std::ranges::find(all, spec.name, &results::TensorSpec::name) == all.end();
+    };
+  };
+  std::vector<results::TensorSpec> dropped;
+  std::ranges::copy_if(checkpoint.tensors(), std::back_inserter(dropped), lacks(specs));
+  std::erase_if(specs, lacks(checkpoint.tensors()));
+  return dropped;
+}
+
 /// Requires that a checkpoint holds what a run has, but the running norm of a run that skips spikes
 /// when the one before did not, or the other way round: what the file lacks is not loaded.
-/// @return what is said of that
+/// @param dropped what the file may have besides  @return what is said of that
 std::string match_running_norm(const results::Checkpoint& checkpoint,
-                               std::vector<results::TensorSpec>& specs) {
+                               std::vector<results::TensorSpec>& specs,
+                               const std::vector<results::TensorSpec>& dropped) {
   const auto is_norm = [](const results::TensorSpec& spec) {
     return spec.name == layers::kRunningNorm;
   };
@@ -110,6 +130,7 @@ std::string match_running_norm(const results::Checkpoint& checkpoint,
   const bool has = there != checkpoint.tensors().end();
   const bool wants = std::erase_if(specs, is_norm) > 0;
   std::vector<results::TensorSpec> both = specs;
+  both.insert(both.end(), dropped.begin(), dropped.end());
   if (has) both.push_back(*there);
   checkpoint.require(both);
   if (has && wants) specs.push_back(*there);
@@ -121,7 +142,8 @@ std::string match_running_norm(const results::Checkpoint& checkpoint,
                "(optim.spike_factor)";
 }
 
-/// False for a key of the schedule of learning rates that neither deck's schedule reads.
+/// False for a key of the schedule of learning rates that neither deck's schedule reads, or of
+/// Muon where neither has it.
 bool is_read(std::string_view key, const inputs::Deck& one, const inputs::Deck& other) {
   using layers::LearningRate;
   using Shape = LearningRate::Shape;
@@ -133,6 +155,16 @@ bool is_read(std::string_view key, const inputs::Deck& one, const inputs::Deck& 
     return either([](Shape shape) { return shape == Shape::wsd; });
   if (key == inputs::key(&LearningRate::decay_steps) || key == inputs::key(&LearningRate::min_lr))
     return either([](Shape shape) { return shape != Shape::constant; });
+  const bool of_muon = std::ranges::any_of(
+      inputs::rows<layers::MuonConfig>(),
+      [&](const inputs::Row<layers::MuonConfig>& row) { return row.parameter.key == key; });
+  if (of_muon) {
+    const auto is_muon = [](const inputs::Deck& deck) {
+      return inputs::read(deck, &layers::OptimizerChoice::rule) ==
+             layers::OptimizerChoice::Rule::muon;
+    };
+    return is_muon(one) || is_muon(other);
+  }
   return true;
 }
 
@@ -210,10 +242,16 @@ std::vector<std::string> Checkpointing::changed_data(const inputs::Deck& deck,
 
 void Checkpointing::look_for_changes(const inputs::Deck& deck, const results::Checkpoint& found) {
   const std::vector<std::string> keys = changed_keys(deck, found), data = changed_data(deck, found);
+  const inputs::Deck saved = inputs::Deck::parse_stored(found.state().deck, found.path().string());
+  other_optimizer_ = inputs::read(saved, &layers::OptimizerChoice::rule) !=
+                     inputs::read(deck, &layers::OptimizerChoice::rule);
   if (inputs::read(deck, &forecast::CheckpointConfig::allow_changes)) {
     for (const std::string& key : keys) changes_.push_back("# changed: " + key);
     for (const std::string& what : data)
       changes_.push_back("# changed: the checkpoint has " + what);
+    if (other_optimizer_)
+      changes_.push_back(
+          "# changed: states that the checkpoint's optimizer does not have begin at zero");
     return;
   }
   if (!keys.empty())
@@ -293,7 +331,9 @@ std::string Checkpointing::resume(Trainer& trainer, inputs::Loader* loader) cons
   if (trainer.plan().options().state.weights_only)
     checkpoint.require(specs, true);
   else
-    change = match_running_norm(checkpoint, specs);
+    change = match_running_norm(
+        checkpoint, specs,
+        other_optimizer_ ? match_states(checkpoint, specs) : std::vector<results::TensorSpec>{});
   load_parts(checkpoint, specs, tensors, trainer.device(),
              results::file_threads(parallel::cores_of_rank(world_)));
   if (loader == nullptr) return change;

@@ -112,6 +112,7 @@ class Checkpointing {
   std::int64_t first_step_ = 0;
   std::optional<double> tokens_seen_;
   std::vector<std::string> changes_;
+  bool other_optimizer_ = false;  ///< than the checkpoint's
   std::string deck_text_;
   std::string data_digest_;
   std::string run_;  ///< its uuid

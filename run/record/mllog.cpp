@@ -63,7 +63,8 @@ void MlLog::run_begins(std::int64_t parameters, int ranks) {
   write_at(began_ms_, Event::point, "submission_division", "open", {});
   write_at(began_ms_, Event::begin, "init_start", nullptr, {});
   for (const auto& [key, deck_key] : deck_keys()) write_deck(key, deck_key);
-  write(Event::point, "opt_name", "adamw", {});
+  write(Event::point, "opt_name",
+        std::string(inputs::read<layers::OptimizerChoice>(deck_).row().name), {});
   write(Event::point, "opt_gradient_clip_norm", inputs::read(deck_, &layers::OptimizerConfig::clip),
         {});
   write(Event::point, "gradient_accumulation_steps",

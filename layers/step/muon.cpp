@@ -1,0 +1,358 @@
+#include "kernels/optimizer/muon.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "kernels/optimizer/newton_schulz.hpp"
+#include "layers/step/update.hpp"
+#include "layers/step/whole_matrices.hpp"
+
+namespace stowage::layers {
+namespace {
+
+using execution::Range;
+using kernels::MovePieces;
+using Side = MovePieces::Side;
+
+constexpr std::string_view kStates[] = {"muon_m"};
+
+/// Waves of a stage; their exchanges are hidden but for the first one's and the last one's.
+constexpr std::int64_t kWaves = 4;
+/// Elements of a wave for each rank at most: what a step needs beside its states.
+constexpr std::int64_t kWaveElements = std::int64_t{64} << 20;
+/// Elements of the matrices that one op treats at most, unless one is larger: for its workspace.
+constexpr std::int64_t kBatchElements = std::int64_t{32} << 20;
+/// Each parameter, and each run of matrices of one shape, begins at a multiple of these elements:
+/// 256 bytes of bf16, what products want.
+constexpr std::int64_t kGrain = 128;
+
+std::int64_t aligned(std::int64_t elements) { return (elements + kGrain - 1) / kGrain * kGrain; }
+
+std::int64_t wave_elements(const ParameterUpdate& update, int ranks) {
+  std::int64_t all = 0;
+  for (const Parameter& p : update.model.parameters())
+    if (!p.projections.empty()) all += p.global_elements();
+  return std::clamp<std::int64_t>((all + kWaves - 1) / kWaves, 1, kWaveElements * ranks);
+}
+
+/// The ops of one wave of matrices.
+class Wave {
+ public:
+  Wave(const ParameterUpdate& update, const WholeMatrices& matrices, int index)
+      : update_(update),
+        recorder_(update.recorder),
+        matrices_(matrices),
+        stage_(update.sharing.ranks.group(parallel::Group::replicated_gradients)),
+        index_(index),
+        name_(fmt::format("{}/{}", update.name, index)) {
+    std::set<std::string_view> names;
+    for (const WholeMatrix& m : matrices.all())
+      if (m.wave == index) names.insert(m.parameter);
+    for (const ParameterUpdate::One& one : update.parameters)
+      if (names.contains(one.name)) {
+        own_.push_back(one);
+        first_[one.name] = {held_, one.parameter.rows.begin};
+        held_ += exchanges() ? one.elements : aligned(one.elements);
+      }
+    if (held_ > 0) directions_ = recorder_.scratch(name_ + "/directions", {held_});
+    place_matrices();
+  }
+
+  /// Momentum, and its directions on their way to the owners.
+  void start() {
+    for (const ParameterUpdate& window : with("/momentum").windows()) record_momentum(window);
+    if (!exchanges()) return;
+    if (owned_ > 0) whole_ = recorder_.scratch(name_ + "/matrices", {owned_});
+    coming_.emplace(*this, "/gather", moves(matrices_.sources(), true));
+    coming_->send(directions_, held_, whole_, owned_);
+  }
+  /// The iterations, and the updates on their way to those who have the elements.
+  void orthogonalise() {
+    if (coming_) coming_->receive(whole_, owned_);
+    for (const Batch& batch : batches_) record_iterations(batch);
+    if (!exchanges()) return;
+    if (held_ > 0) updates_ = recorder_.scratch(name_ + "/updates", {held_});
+    going_.emplace(*this, "/return", moves(matrices_.pieces(), false));
+    going_->send(whole_, owned_, updates_, held_);
+  }
+  void update() {
+    if (going_) going_->receive(updates_, held_);
+    const MuonConfig& muon = update_.config.muon;
+    for (const ParameterUpdate& window : with("").windows()) {
+      kernels::MuonUpdate op{
+          .pieces = {}, .storage = recorder_.storage(), .has_master = update_.has_master};
+      kernels::MuonUpdate::Operands<Tensor> operands{
+          .schedule = update_.schedule, .step_ok = update_.step_ok, .tensors = {}};
+      for (const ParameterUpdate::One& one : window.parameters) {
+        op.pieces.push_back({one.elements, one.decay, one.lr * muon.lr_factor});
+        operands.tensors.push_back({.parameter = one.parameter,
+                                    .master = one.master,
+                                    .update = {exchanges() ? updates_ : directions_, place(one)}});
+      }
+      recorder_.compute(window.name, op, operands);
+    }
+  }
+
+ private:
+  /// Matrices of one shape, one behind the other.
+  struct Batch {
+    std::int64_t begin, count, rows, columns;
+  };
+  /// A piece on its way, as this rank sees both ends that it has.
+  struct Move {
+    int from, to;
+    MovePieces::Piece piece;  ///< from what is sent to what is written
+  };
+
+  /// What ranks exchange: pieces from one tensor of each rank to another one of each rank, by one
+  /// message between two ranks, and those that stay.
+  class Exchange {
+   public:
+    Exchange(Wave& wave, const char* name, std::vector<Move> moves)
+        : wave_(wave), name_(wave.name_ + name), moves_(std::move(moves)) {
+      any_ = std::ranges::any_of(moves_, [](const Move& m) { return m.from != m.to; });
+    }
+    void send(Tensor from, std::int64_t from_elements, Tensor to, std::int64_t to_elements) {
+      const int me = wave_.stage_.rank();
+      std::vector<MovePieces::Piece> stays, leaves;
+      std::vector<parallel::Message> messages;
+      Recorder& recorder = wave_.recorder_;
+      for (const Move& move : moves_)
+        if (move.from == me && move.to == me) stays.push_back(move.piece);
+      record_move("/own", stays, from, from_elements, to, to_elements, false);
+      written_ = !stays.empty();
+      if (!any_) return;
+      std::vector<Range> sent = pack(leaves, true), received = pack(arrives_, false);
+      const std::int64_t out = sent.back().end, in = received.back().end;
+      if (out > 0) {
+        const Tensor packed = recorder.scratch(local_name("/sent"), {out});
+        record_move("/pack", leaves, from, from_elements, packed, out, false);
+        add_messages(messages, sent, packed, true);
+      }
+      if (in > 0) {
+        arrived_ = recorder.scratch(local_name("/received"), {in});
+        add_messages(messages, received, arrived_, false);
+      }
+      recorder.program().append(
+          wave_.stage_.exchange(recorder.program(), recorder.full_name(name_), messages));
+      arrived_elements_ = in;
+    }
+    void receive(Tensor to, std::int64_t to_elements) {
+      record_move("/unpack", arrives_, arrived_, arrived_elements_, to, to_elements, written_);
+    }
+
+   private:
+    std::string local_name(const char* what) const { return name_ + what; }
+    /// The pieces to or from each other rank, one behind the other. @return ranges by rank; the last
+    /// one ends where all end
+    std::vector<Range> pack(std::vector<MovePieces::Piece>& pieces, bool sends) const {
+      const int me = wave_.stage_.rank();
+      std::vector<Range> ranges;
+      std::int64_t at = 0;
+      for (int peer = 0; peer < wave_.stage_.size(); ++peer) {
+        const std::int64_t begin = at;
+        for (const Move& move : moves_) {
+          if (peer == me || (sends ? move.from : move.to) != me ||
+              (sends ? move.to : move.from) != peer)
+            continue;
+          MovePieces::Piece piece = move.piece;
+          (sends ? piece.to : piece.from) = Side{at - piece.first, 0, 0};
+          at += piece.elements;
+          pieces.push_back(piece);
+        }
+        ranges.push_back({begin, at});
+      }
+      return ranges;
+    }
+    void add_messages(std::vector<parallel::Message>& messages, const std::vector<Range>& ranges,
+                      Tensor tensor, bool sends) const {
+      for (int peer = 0; peer < wave_.stage_.size(); ++peer) {
+        const Range& range = ranges[static_cast<std::size_t>(peer)];
+        if (range.begin < range.end) messages.push_back({peer, sends, {tensor, range}, name_});
+      }
+    }
+    void record_move(const char* what, const std::vector<MovePieces::Piece>& pieces, Tensor from,
+                     std::int64_t from_elements, Tensor to, std::int64_t to_elements,
+                     bool beside) const {
+      if (pieces.empty()) return;
+      wave_.recorder_.compute(local_name(what),
+                              MovePieces{.pieces = pieces,
+                                         .from_elements = from_elements,
+                                         .to_elements = to_elements,
+                                         .beside = beside,
+                                         .storage = wave_.recorder_.storage()},
+                              {.from = from, .to = to});
+    }
+
+    Wave& wave_;
+    std::string name_;
+    std::vector<Move> moves_;
+    bool any_ = false;      ///< between any two ranks
+    bool written_ = false;  ///< some of what is written is there
+    std::vector<MovePieces::Piece> arrives_ = {};
+    Tensor arrived_ = {};
+    std::int64_t arrived_elements_ = 0;
+  };
+
+  bool exchanges() const { return stage_.size() > 1; }
+  /// What this rank has of the wave, for ops of a name.
+  ParameterUpdate with(const char* name) const {
+    ParameterUpdate of = update_;
+    of.name = name_ + name;
+    of.parameters = own_;
+    return of;
+  }
+  /// Where elements of a parameter that this rank has lie among those of the wave.
+  Range place(const ParameterUpdate::One& one) const {
+    const auto& [first, held] = first_.at(one.name);
+    const std::int64_t begin = first + one.parameter.rows.begin - held;
+    return {begin, begin + one.elements};
+  }
+
+  /// Where the matrices lie that this rank treats. Alone it has them where their directions are.
+  void place_matrices() {
+    std::vector<std::size_t> own;
+    for (std::size_t i = 0; i < matrices_.all().size(); ++i)
+      if (matrices_.all()[i].wave == index_ && matrices_.all()[i].owner == stage_.rank())
+        own.push_back(i);
+    const auto shape = [&](std::size_t i) {
+      const WholeMatrix& m = matrices_.all()[i];
+      return std::pair(m.rows, m.columns);
+    };
+    if (exchanges()) std::ranges::stable_sort(own, {}, shape);
+    std::int64_t end = 0;
+    for (const std::size_t i : own) {
+      const WholeMatrix& m = matrices_.all()[i];
+      if (!exchanges()) end = first_.at(m.parameter).first + m.first_row * m.columns;
+      Batch* last = batches_.empty() ? nullptr : &batches_.back();
+      if (last != nullptr && std::pair(last->rows, last->columns) == shape(i) &&
+          end == last->begin + last->count * m.elements() &&
+          (last->count + 1) * m.elements() <= kBatchElements) {
+        ++last->count;
+      } else {
+        if (exchanges()) end = aligned(end);
+        batches_.push_back({end, 1, m.rows, m.columns});
+      }
+      begin_[i] = end;
+      end += m.elements();
+    }
+    owned_ = exchanges() ? end : held_;
+  }
+
+  /// What goes from those that have pieces to the owners of their matrices, or back.
+  std::vector<Move> moves(const std::vector<MatrixPiece>& pieces, bool to_owner) const {
+    const int me = stage_.rank();
+    std::vector<Move> all;
+    for (const MatrixPiece& piece : pieces) {
+      const WholeMatrix& m = matrices_.all()[piece.matrix];
+      if (m.wave != index_) continue;
+      Side in_part, in_matrix = piece.in_matrix;
+      if (piece.rank == me) {
+        const auto& [first, held] = first_.at(m.parameter);
+        in_part.begin = first - held;
+      }
+      if (m.owner == me) in_matrix.begin += begin_.at(piece.matrix);
+      Move move{piece.rank, m.owner, {piece.first, piece.elements, in_part, in_matrix}};
+      if (!to_owner) {
+        std::swap(move.from, move.to);
+        std::swap(move.piece.from, move.piece.to);
+      }
+      all.push_back(move);
+    }
+    return all;
+  }
+
+  void record_momentum(const ParameterUpdate& window) {
+    const MuonConfig& muon = update_.config.muon;
+    const bool bf16 = recorder_.buffer(window.parameters.front().states.front().whole).dtype ==
+                      execution::Dtype::bf16;
+    kernels::MuonMomentum op{.elements = {},
+                             .storage = recorder_.storage(),
+                             .clip = update_.config.clip,
+                             .momentum = muon.momentum,
+                             .nesterov = muon.nesterov,
+                             .bf16_momentum = bf16};
+    kernels::MuonMomentum::Operands<Tensor> operands{
+        .norm = update_.grad_norm, .step_ok = update_.step_ok, .tensors = {}};
+    for (const ParameterUpdate::One& one : window.parameters) {
+      op.elements.push_back(one.elements);
+      operands.tensors.push_back({.gradient = one.gradient,
+                                  .m = one.states.front(),
+                                  .direction = {directions_, place(one)}});
+    }
+    recorder_.compute(window.name, op, operands);
+  }
+
+  void record_iterations(const Batch& batch) {
+    const MuonConfig& muon = update_.config.muon;
+    const kernels::NewtonSchulz op{.count = batch.count,
+                                   .rows = batch.rows,
+                                   .columns = batch.columns,
+                                   .options = muon.iterations(),
+                                   .scale = muon.scale_of(batch.rows, batch.columns),
+                                   .storage = recorder_.storage()};
+    const std::string name =
+        fmt::format("{}/newton_schulz/{}x{}/{}", name_, batch.rows, batch.columns, batch.begin);
+    const Range range{batch.begin, batch.begin + batch.count * batch.rows * batch.columns};
+    recorder_.compute(
+        name, op,
+        {.x = {exchanges() ? whole_ : directions_, range},
+         .workspace = recorder_.workspace(name + "/workspace", op.workspace_bytes())});
+  }
+
+  const ParameterUpdate& update_;
+  Recorder& recorder_;
+  const WholeMatrices& matrices_;
+  const parallel::RankGroup& stage_;
+  int index_;
+  std::string name_;
+  std::vector<ParameterUpdate::One> own_;
+  /// By parameter: where it begins among what is held of the wave, and its first element of these.
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> first_;
+  std::map<std::size_t, std::int64_t> begin_;  ///< of the matrices that this rank owns
+  std::vector<Batch> batches_;
+  std::int64_t held_ = 0, owned_ = 0;  ///< elements, padding included
+  Tensor directions_, whole_, updates_;
+  std::optional<Exchange> coming_, going_;
+};
+
+/// The next wave's directions travel beside the products of this one, and its updates beside those
+/// of the next.
+void record(const ParameterUpdate& update) {
+  const parallel::RankGroup& stage =
+      update.sharing.ranks.group(parallel::Group::replicated_gradients);
+  const WholeMatrices matrices(update.model, update.layout, update.sharing, kMuon, update.config,
+                               wave_elements(update, stage.size()));
+  std::vector<Wave> waves;
+  for (int i = 0; i < matrices.waves(); ++i) waves.emplace_back(update, matrices, i);
+  for (std::size_t i = 0; i < waves.size(); ++i) {
+    if (i == 0) waves[i].start();
+    if (i + 1 < waves.size() && stage.size() > 1) waves[i + 1].start();
+    waves[i].orthogonalise();
+    if (i + 1 < waves.size() && stage.size() == 1) waves[i].update(), waves[i + 1].start();
+    if (i > 0 && stage.size() > 1) waves[i - 1].update();
+  }
+  if (!waves.empty()) waves.back().update();
+}
+
+}  // namespace
+
+double MuonConfig::scale_of(std::int64_t rows, std::int64_t columns) const {
+  constexpr double kAdamwRms = 0.2;
+  const auto m = static_cast<double>(rows), n = static_cast<double>(columns);
+  return scale == Scale::rms ? kAdamwRms * std::sqrt(std::max(m, n))
+                             : std::sqrt(std::max(1.0, m / n));
+}
+
+constinit const Optimizer kMuon = {.name = "muon",
+                                   .states = kStates,
+                                   .record = record,
+                                   .otherwise = &kAdamw,
+                                   .whole_matrices = true};
+
+}  // namespace stowage::layers
