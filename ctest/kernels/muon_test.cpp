@@ -205,7 +205,8 @@ TEST(muon, update_is_the_formula) {
 TEST(muon, pieces_come_where_they_belong) {
   Random random;
   for (const Dtype storage : kFloatingTypes) {
-    // Columns [2, 5) of a (4, 7) matrix from element 1 of the part on, and two elements by themselves.
+    // Columns [2, 5) of a (4, 7) matrix from element 1 of the part on, and two elements by
+    // themselves.
     const MovePieces in{.pieces = {{1, 10, {10, 0, 0}, {2, 3, 7}}, {0, 2, {0, 0, 0}, {26, 0, 0}}},
                         .from_elements = 30,
                         .to_elements = 28,

@@ -87,8 +87,9 @@ std::vector<std::int64_t> rows_of(const layers::ModelConfig& model, const std::s
 }
 
 bool is_matrix(const std::string& name) {
-  for (const char* what : {"embedding", "output", "norm", "router", "conv1d", "A_log", ".D", "bias"})
-    if (name.find(what) != std::string::npos) return false;
+  for (const char* other :
+       {"embedding", "output", "norm", "router", "conv1d", "A_log", ".D", "bias"})
+    if (name.find(other) != std::string::npos) return false;
   return true;
 }
 

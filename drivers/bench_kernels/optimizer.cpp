@@ -4,6 +4,7 @@
 #include "drivers/bench_kernels/operator_case.hpp"
 #include "kernels/optimizer/adamw.hpp"
 #include "kernels/optimizer/global_norm.hpp"
+#include "kernels/optimizer/newton_schulz.hpp"
 
 namespace stowage::drivers::bench {
 namespace {
@@ -181,6 +182,43 @@ class AdamwCase final : public OptimizerCase {
   kernels::Adamw::Operands<execution::View> views_;
 };
 
+kernels::NewtonSchulz newton_schulz_of(const Shape& shape) {
+  return {.count = shape["count"],
+          .rows = shape["rows"],
+          .columns = shape["columns"],
+          .options = {},
+          .scale = 1,
+          .storage = Dtype::bf16};
+}
+
+class NewtonSchulzCase final : public OperatorCase<kernels::NewtonSchulz> {
+ public:
+  NewtonSchulzCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
+      : OperatorCase(gpu, newton_schulz_of(shape), seed), gpu_(gpu), seed_(seed) {}
+
+  // Once more from the start, since every launch goes on from the last.
+  std::vector<Agreement> check(const std::string& implementation) override {
+    kernels::NewtonSchulz one = op_;
+    one.count = 1;
+    one.storage = Dtype::fp64;
+    const auto first = [&] { return o_.x->rows(0, one.rows * one.columns); };
+    o_.x->fill_normal(seed_, 0, 1);
+    std::vector<double> expected = first();
+    std::vector<double> room(one.workspace_bytes() / sizeof(double) + 1);
+    on_host([&] { one.reference<double>({.x = expected.data(), .workspace = room.data()}); });
+    enqueue(implementation, gpu_.queue());
+    // Of five iterations: what is left where the polynomial's terms cancel
+    // (newton_schulz_tolerance).
+    constexpr double kLost = 33;
+    return {{"x", relative_error(first(), expected), kLost * execution::epsilon(Dtype::bf16), false,
+             "the first matrix"}};
+  }
+
+ private:
+  run::Gpu& gpu_;
+  std::int64_t seed_;
+};
+
 }  // namespace
 
 std::vector<Entry> optimizer_entries() {
@@ -189,7 +227,13 @@ std::vector<Entry> optimizer_entries() {
               {Shape{{"P", 1 << 30}, {"tensors", 256}, {"bf16", 1}},
                Shape{{"P", 1 << 30}, {"tensors", 256}, {"bf16", 0}}}),
           operator_entry<GlobalNormCase>("global_norm", "norm of P fp32 gradients in equal tensors",
-                                         {Shape{{"P", 1 << 30}, {"tensors", 256}}})};
+                                         {Shape{{"P", 1 << 30}, {"tensors", 256}}}),
+          operator_entry<NewtonSchulzCase>(
+              "newton_schulz", "five iterations on bf16 matrices of one shape",
+              {Shape{{"count", 1}, {"rows", 8192}, {"columns", 2048}},
+               Shape{{"count", 4}, {"rows", 2048}, {"columns", 2048}},
+               Shape{{"count", 64}, {"rows", 1024}, {"columns", 2048}},
+               Shape{{"count", 256}, {"rows", 64}, {"columns", 2048}}})};
 }
 
 }  // namespace stowage::drivers::bench

@@ -1,6 +1,6 @@
 // Copies of pieces (move_pieces.hpp). The table of pieces travels as a kernel argument, as adamw's;
-// a block copies chunks of 4096 elements, one element a thread at a time, neighbours by neighbouring
-// threads. Rows are found by a division an element: memory binds all the same.
+// a block copies chunks of 4096 elements, one element a thread at a time, neighbours by
+// neighbouring threads. Rows are found by a division an element: memory binds all the same.
 // Cost: 2 bytes read and 2 written a bf16 element.
 
 #include <algorithm>

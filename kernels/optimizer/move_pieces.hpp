@@ -4,8 +4,8 @@
 
 namespace stowage::kernels {
 
-/// Copies pieces of one tensor into another: parts of matrices that ranks have, into the matrices or
-/// out of them. Every element of a piece has a place on both sides.
+/// Copies pieces of one tensor into another: parts of matrices that ranks have, into the matrices
+/// or out of them. Every element of a piece has a place on both sides.
 struct MovePieces {
   static constexpr std::string_view kName = "move_pieces";
   /// Element l is begin + l / width * stride + l % width: rows of `width`, cut out of rows of

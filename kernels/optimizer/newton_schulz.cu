@@ -3,8 +3,8 @@
 // squares, divide: a block sums the squares of 16384 elements in fp64, in an order of its own
 // threads; each block of the second kernel adds the sums of its matrix in one order and scales as
 // many elements.
-// mirror, polynomial: a block has a tile of 32 x 32 of a lower half and writes its mirror image from
-// shared memory, so that both sides are whole lines.
+// mirror, polynomial: a block has a tile of 32 x 32 of a lower half and writes its mirror image
+// from shared memory, so that both sides are whole lines.
 // Cost: 3 passes over a matrix, and of each iteration 2 over A and 3 for the polynomial.
 
 #include <algorithm>

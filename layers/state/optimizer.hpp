@@ -44,7 +44,8 @@ struct Optimizer {
 
 /// AdamW (Loshchilov and Hutter, arXiv 1711.05101).
 extern const Optimizer kAdamw;
-/// Muon (Jordan et al., https://kellerjordan.github.io/posts/muon) of matrices, AdamW of the others.
+/// Muon (Jordan et al., https://kellerjordan.github.io/posts/muon) of matrices, AdamW of the
+/// others.
 extern const Optimizer kMuon;
 
 /// What a deck chooses.

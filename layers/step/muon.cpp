@@ -148,8 +148,8 @@ class Wave {
 
    private:
     std::string local_name(const char* what) const { return name_ + what; }
-    /// The pieces to or from each other rank, one behind the other. @return ranges by rank; the last
-    /// one ends where all end
+    /// The pieces to or from each other rank, one behind the other. @return ranges by rank; the
+    /// last one ends where all end
     std::vector<Range> pack(std::vector<MovePieces::Piece>& pieces, bool sends) const {
       const int me = wave_.stage_.rank();
       std::vector<Range> ranges;
@@ -321,8 +321,8 @@ class Wave {
   std::optional<Exchange> coming_, going_;
 };
 
-/// The next wave's directions travel beside the products of this one, and its updates beside those
-/// of the next.
+/// The first wave's directions travel beside the other rule's op, the next one's beside the
+/// products of this one, and its updates beside those of the next.
 void record(const ParameterUpdate& update) {
   const parallel::RankGroup& stage =
       update.sharing.ranks.group(parallel::Group::replicated_gradients);
@@ -330,14 +330,15 @@ void record(const ParameterUpdate& update) {
                                wave_elements(update, stage.size()));
   std::vector<Wave> waves;
   for (int i = 0; i < matrices.waves(); ++i) waves.emplace_back(update, matrices, i);
-  for (std::size_t i = 0; i < waves.size(); ++i) {
-    if (i == 0) waves[i].start();
-    if (i + 1 < waves.size() && stage.size() > 1) waves[i + 1].start();
-    waves[i].orthogonalise();
-    if (i + 1 < waves.size() && stage.size() == 1) waves[i].update(), waves[i + 1].start();
-    if (i > 0 && stage.size() > 1) waves[i - 1].update();
+  const std::size_t ahead = stage.size() > 1 ? 1 : 0;  // alone a wave has no exchange to hide
+  const std::size_t count = waves.size();
+  for (std::size_t i = 0; i < std::min(ahead, count); ++i) waves[i].start();
+  update.other_rule();
+  for (std::size_t i = 0; i < count + ahead; ++i) {
+    if (i + ahead < count) waves[i + ahead].start();
+    if (i < count) waves[i].orthogonalise();
+    if (i >= ahead) waves[i - ahead].update();
   }
-  if (!waves.empty()) waves.back().update();
 }
 
 }  // namespace

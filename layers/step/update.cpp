@@ -141,24 +141,25 @@ void Update::record_guard(const kernels::SpikeRule& rule, const TrainingProgram&
 
 void Update::record_update(const TrainingProgram& step) {
   const Tensor good_steps = state(kGoodSteps);
-  for (const Optimizer* rule : rule_.rules()) {
-    ParameterUpdate update{std::string(rule->name),
-                           recorder_,
-                           optimizer_,
-                           step.schedule,
-                           good_steps,
-                           step.grad_norm,
-                           step.step_ok,
-                           has_master_,
-                           model_,
-                           layout_,
-                           sharing_};
+  const auto of = [&](const Optimizer& rule) {
+    ParameterUpdate update{
+        std::string(rule.name), recorder_,   optimizer_, step.schedule, good_steps, step.grad_norm,
+        step.step_ok,           has_master_, model_,     layout_,       sharing_};
     for (const Piece& piece : pieces_)
-      if (&rule_.of(piece.parameter) == rule) update.parameters.push_back(all_of(piece));
-    if (rule->whole_matrices)
-      rule->record(update);
-    else
-      for (const ParameterUpdate& window : update.windows()) rule->record(window);
+      if (&rule_.of(piece.parameter) == &rule) update.parameters.push_back(all_of(piece));
+    return update;
+  };
+  const auto record_windows = [&](const Optimizer& rule) {
+    for (const ParameterUpdate& window : of(rule).windows()) rule.record(window);
+  };
+  if (rule_.whole_matrices) {
+    ParameterUpdate update = of(rule_);
+    update.other_rule = [&] {
+      if (rule_.otherwise != nullptr) record_windows(*rule_.otherwise);
+    };
+    rule_.record(update);
+  } else {
+    record_windows(rule_);
   }
   recorder_.compute("advance", kernels::Advance{}, {.step = good_steps, .step_ok = step.step_ok});
 }

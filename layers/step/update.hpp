@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ struct ParameterUpdate {
   const execution::PersistentLayout& layout;
   const Sharing& sharing;
   std::vector<One> parameters = {};
+  /// Of a rule of whole matrices: appends the ops of the other rule, once.
+  std::function<void()> other_rule = {};
 
   /// The same by ops that each take some elements: at most config.window_elements where states come
   /// from the host, named by their number; and one of all others.

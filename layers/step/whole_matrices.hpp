@@ -36,9 +36,9 @@ struct MatrixPiece {
 /// The matrices of a stage, their owners, and which rank has what of them: the same on all ranks of
 /// the stage (parallel::Group::replicated_gradients), of which each knows the others' parts.
 ///
-/// Matrices come in waves of neighbouring parameters, so that what ranks exchange of one lies beside
-/// the products of another. In each wave an owner is a rank that has some of the matrix, the one
-/// with the least work so far, of the largest matrices first.
+/// Matrices come in waves of neighbouring parameters, so that what ranks exchange of one lies
+/// beside the products of another. In each wave an owner is a rank that has some of the matrix, the
+/// one with the least work so far, of the largest matrices first.
 class WholeMatrices {
  public:
   /// @param rule the one that needs them  @param wave_elements after which a wave is closed

@@ -266,6 +266,7 @@ void Collectives::broadcast(Queue& queue, int index, void* data, std::size_t byt
 void Collectives::exchange(Queue& queue, int index, std::span<const Transfer> transfers) const {
   transport_->begin(queue, index);
   transport_->move(queue, transfers);
+  if (transfers.empty()) transport_->move(queue, {});  // where the others meet at their end
   transport_->end(queue);
 }
 

@@ -99,8 +99,8 @@ class RankGroup {
   /// Every rank gets what rank `root` of the group has.
   execution::Op broadcast(execution::Program& program, std::string name, Piece piece,
                           int root) const;
-  /// Sends and receives that all start together, so that no order of ranks can block. A rank without
-  /// any records it too, unless all of its group are.
+  /// Sends and receives that all start together, so that no order of ranks can block. A rank
+  /// without any records it too, unless all of its group are.
   execution::Op exchange(execution::Program& program, std::string name,
                          const std::vector<Message>& messages) const;
 

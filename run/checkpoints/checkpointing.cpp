@@ -99,8 +99,8 @@ void load_parts(const results::Checkpoint& from, std::span<const results::Tensor
   });
 }
 
-/// Of another optimizer than the checkpoint's: leaves out of `specs` the states that the file lacks,
-/// which begin at zero. @return those of the file that the run does not have
+/// Of another optimizer than the checkpoint's: leaves out of `specs` the states that the file
+/// lacks, which begin at zero. @return those of the file that the run does not have
 std::vector<results::TensorSpec> match_states(const results::Checkpoint& checkpoint,
                                               std::vector<results::TensorSpec>& specs) {
   const std::vector<std::string_view> states = layers::kMuon.all_states();
