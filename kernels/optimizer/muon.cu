@@ -1,11 +1,12 @@
 // The elementwise parts of Muon over all pieces in one launch (formulas in muon.hpp).
 //
 // The table of pieces travels as a kernel argument, as adamw's. Chunks of 8192 elements are
-// numbered through all pieces; a persistent grid takes every G-th of them, and a block finds the piece
-// of its next chunk by going on in the table from its last. A thread has four elements of each array
-// at a time, 16-byte accesses that pass L2 by; pieces off 16 bytes, and a piece's last elements, go
-// singly. Multiply-adds are written out, so that an element's bits do not depend on the way.
-// Cost: momentum 14 bytes a bf16 parameter with fp32 momentum, update 12 with an fp32 master.
+// numbered through all pieces; a persistent grid takes every G-th of them, and a block finds the
+// piece of its next chunk by going on in the table from its last. A thread has four elements of
+// each array at a time, 16-byte accesses that pass L2 by; pieces off 16 bytes, and a piece's last
+// elements, go singly. Multiply-adds are written out, so that an element's bits do not depend on
+// the way. Cost: momentum 14 bytes a bf16 parameter with fp32 momentum, update 12 with an fp32
+// master.
 
 #include <algorithm>
 #include <cstdint>
