@@ -45,9 +45,9 @@ class Runner:
              *command, "else", *other],
             env=self.env, capture_output=True, text=True, timeout=timeout)
 
-    def run(self, *arguments, ranks=1, expect=0):
+    def run(self, *arguments, ranks=1, expect=0, timeout=240):
         done = subprocess.run(self.command(self.deck, *arguments, ranks=ranks), env=self.env,
-                              capture_output=True, text=True, timeout=240)
+                              capture_output=True, text=True, timeout=timeout)
         if done.returncode != expect:
             print(done.stdout, done.stderr)
             raise AssertionError(f"exit code {done.returncode}, expected {expect}: {arguments}")

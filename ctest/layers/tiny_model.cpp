@@ -209,7 +209,8 @@ void TinyRun::train(const Batch& batch, double lr, int parts, int capacity_class
   executor_ = &executor;
   recorded_ = &recorded;
   stage_inputs(executor, recorded.inputs, recorded.shape, batch);
-  stage_real(executor, recorded.loss_scale, {1.0 / (batch.counted * parts)});
+  const int counted = batch.step_counted > 0 ? batch.step_counted : batch.counted * parts;
+  stage_real(executor, recorded.loss_scale, {1.0 / counted});
   stage_real(executor, recorded.schedule, {lr, 0.1});
   stage(executor, recorded.go_on, std::vector<std::int32_t>{layers::kGoOn});
   const kernels::Attempt attempt;
@@ -248,6 +249,11 @@ double TinyRun::evaluate(int index, Part part) {
 std::vector<double> TinyRun::loss() {
   const Dtype dtype = recorded_->program.info(recorded_->loss).buffers[0].dtype;
   return to_doubles(executor_->result(recorded_->loss), dtype);
+}
+
+std::vector<double> TinyRun::router_losses() {
+  const Dtype dtype = recorded_->program.info(recorded_->router_losses).buffers[0].dtype;
+  return to_doubles(executor_->result(recorded_->router_losses), dtype);
 }
 
 double TinyRun::grad_norm() {

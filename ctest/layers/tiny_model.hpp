@@ -67,7 +67,8 @@ class TinyRun {
   struct Batch {
     std::vector<std::int32_t> tokens, targets;
     std::vector<Documents> documents;
-    int counted = 0;  ///< targets
+    int counted = 0;       ///< targets
+    int step_counted = 0;  ///< those of all parts of the step; 0: this part's times the parts
 
     /// The most of a microbatch.
     std::int64_t most_documents() const;
@@ -91,6 +92,8 @@ class TinyRun {
   double evaluate(int index, Part part = {0, 1});
   /// Sum of losses and number of counted targets of the last training step.
   std::vector<double> loss();
+  /// Load-balancing and z loss of the last training step.
+  std::vector<double> router_losses();
   bool step_ok();
   /// Of the last training step; see TrainingProgram.
   std::vector<std::int32_t> expert_rows();

@@ -16,6 +16,7 @@
 #include "forecast/plan/memory_fit.hpp"
 #include "forecast/plan/memory_table.hpp"
 #include "forecast/plan/planned_rank.hpp"
+#include "forecast/plan/tree_price.hpp"
 #include "forecast/rates/machine_section.hpp"
 #include "inputs/data/run_section.hpp"
 #include "layers/mixers/kinds.hpp"
@@ -280,6 +281,8 @@ PlanReport plan_report(const inputs::Deck& deck, const PlanOptions& options) {
   text += fit.text;
   if (const auto& pipeline = run.expected().pipeline; pipeline && pipeline->delayed)
     text += fmt::format("# zero bubble: {}\n", delayed_text(*pipeline->delayed, options.stage));
+  if (const auto price = forecast::tree_price(run))
+    text += fmt::format("# same bits on any ranks: {}\n", price->text(timed));
   text += "# transient memory over one step\n";
   text += memory_picture(program, plan, prediction, static_cast<int>(options.columns), 20);
   text += module_text(offload::summarize(program, plan, choice, prediction),

@@ -108,15 +108,18 @@ void LayoutSearch::enumerate() {
   const auto layers = std::ranges::count_if(pattern, [](char c) { return c != '|'; });
   const auto cuts = std::ranges::count(pattern, '|');
   const bool experts = inputs::has_experts(inputs::read<layers::ModelConfig>(deck_).letters());
+  const bool same_on_ranks = inputs::read(deck_, &inputs::RunConfig::same_on_ranks);
+  const bool tied = inputs::read(deck_, &layers::ModelConfig::tied_embeddings);
   const bool overlap =
       inputs::read(deck_, &ParallelConfig::overlap_microbatches);  // has no pipeline
   for (const int tensor : divisors(ranks_))
     for (const int context : divisors(ranks_ / tensor))
       for (const int expert : divisors(ranks_ / tensor / context)) {
+        if (same_on_ranks && tensor * context * expert > 1) continue;
         if (expert > 1 && (!experts || expert > most_experts)) continue;
         const std::int64_t rest = ranks_ / tensor / context / expert;
         for (const int pipeline : divisors(rest)) {
-          if (pipeline > layers || (pipeline > 1 && overlap)) continue;
+          if (pipeline > layers || (pipeline > 1 && (overlap || (same_on_ranks && tied)))) continue;
           const auto data = static_cast<int>(rest / pipeline);
           const parallel::GridShape shape{{{tensor, context, expert, pipeline, data}}};
           if (!as_asked(shape)) continue;

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "forecast/plan/tree_price.hpp"
 #include "offload/summary.hpp"
 
 namespace stowage::forecast {
@@ -27,6 +28,8 @@ std::string memory_table(const TrainerPlan& run, const CheckpointMemory& saving)
   if (const std::size_t bytes = offload::bytes_in_gradient_memory(recorded.program, plan);
       bytes > 0)
     row("saved, in gradient memory", bytes);
+  if (const auto price = tree_price(run); price && price->kept_bytes > 0)
+    row("  partial gradients", static_cast<std::size_t>(price->kept_bytes));
   for (const auto& [what, bytes] : saving.device_rows()) row(what, bytes);
   row("all device memory", layout.bytes() + run.transient_bytes() + saving.device_bytes());
   row("pinned host memory", run.host_bytes() + saving.host_bytes());

@@ -113,9 +113,11 @@ layers::StatesOnHost states_on_host(const Deck& deck, const layers::Optimizer& r
   return host;
 }
 
-layers::Sharing sharing(const ParallelConfig& grid, const parallel::Ranks& ranks) {
+layers::Sharing sharing(const Deck& deck, const ParallelConfig& grid,
+                        const parallel::Ranks& ranks) {
   return {.ranks = ranks,
           .zero = grid.zero == 1,
+          .same_on_ranks = read(deck, &inputs::RunConfig::same_on_ranks),
           .bf16_gradients = grid.bf16_gradients,
           .schedule = grid.schedule,
           .overlap_microbatches = grid.overlap_microbatches,
@@ -157,7 +159,7 @@ TrainerOptions trainer_options(const Deck& deck, const RunNeeds& needs, std::int
   options.state.host = states_on_host(deck, *options.state.optimizer);
   options.state.type = read<layers::StateType>(deck);
   options.optimizer.window_elements = window_elements(grid.bucket_elements);
-  options.sharing = sharing(grid, ranks);
+  options.sharing = sharing(deck, grid, ranks);
   options.seed = static_cast<std::uint64_t>(read(deck, &inputs::RunConfig::seed));
   options.planner.policy =
       read<offload::OffloadConfig>(deck).policy(ranks.coordinates[parallel::Axis::pipeline]);

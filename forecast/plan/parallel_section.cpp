@@ -227,6 +227,27 @@ void check_overlap(const ParallelConfig& grid, const Deck& deck) {
                 recurrent, cite(deck, &ModelConfig::pattern), cite(deck, &ParallelConfig::context));
 }
 
+/// One tree of microbatches, and all sums within one of them made by one rank.
+void check_same_bits(const ParallelConfig& grid, const Deck& deck) {
+  if (!read(deck, &inputs::RunConfig::same_on_ranks)) return;
+  const std::string what = cite(deck, &inputs::RunConfig::same_on_ranks);
+  const auto refuse = [&](const std::string& given, const std::string& allowed) {
+    throw_usage("{}: not with {}; allowed: {}", what, given, allowed);
+  };
+  for (const auto member :
+       {&ParallelConfig::tensor, &ParallelConfig::context, &ParallelConfig::expert})
+    if (grid.*member > 1) refuse(cite(deck, member), "1, and data and pipeline ranks");
+  if (grid.bf16_gradients)
+    refuse(cite(deck, &ParallelConfig::bf16_gradients), "fp32, which rounds no partial sum");
+  if (grid.pipeline == 1) return;
+  if (grid.schedule == PipelineSchedule::zero_bubble)
+    refuse(cite(deck, &ParallelConfig::schedule), "1f1b, interleaved, auto");
+  if (read(deck, &ModelConfig::tied_embeddings))
+    refuse(
+        cite(deck, &ParallelConfig::pipeline) + " and " + cite(deck, &ModelConfig::tied_embeddings),
+        "1 pipeline rank, or embeddings that are not tied");
+}
+
 /// It takes two.
 void check_overlapped(const ParallelConfig& grid, const Deck& deck, std::int64_t microbatches) {
   if (!grid.overlap_microbatches || microbatches > 1) return;
@@ -258,6 +279,7 @@ void check(const ParallelConfig& grid, const Deck& deck) {
   check_grid(grid, deck);
   check_stages(grid, deck);
   check_overlap(grid, deck);
+  check_same_bits(grid, deck);
 }
 
 }  // namespace stowage::forecast

@@ -26,6 +26,15 @@ std::vector<Row<RunConfig>> rows<RunConfig>() {
                               .help = "Optimizer steps. The learning-rate schedule ends here "
                                       "unless optim.decay_steps says "
                                       "otherwise."}),
+      row(&RunConfig::same_on_ranks,
+          {.key = "run.same_bits",
+           .numerics = true,
+           .help =
+               "What gives the same bits. layout: the same layout of ranks. ranks: any number of "
+               "data and pipeline ranks, with zero or without, and any number of microbatches "
+               "of a rank; sums over train.global_batch_size / train.micro_batch_size "
+               "microbatches go by one tree, which takes memory for partial gradients."},
+          {{"layout", false}, {"ranks", true}}),
       row(&RunConfig::output,
           {.key = "run.output",
            .help =

@@ -14,6 +14,8 @@ struct RunConfig {
   std::string name = "run";
   std::int64_t seed = 1234;
   std::int64_t steps = 100;
+  /// The bits of a run are those of a layout, or the same on any number of data and pipeline ranks.
+  bool same_on_ranks = false;
   std::string output, mllog;
   std::int64_t log_interval = 10;
   bool router_load = false;     ///< tokens of each expert are told to the host in every step

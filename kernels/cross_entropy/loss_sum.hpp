@@ -16,7 +16,7 @@ struct LossSum {
   struct Operands {
     RowsOfType<T, const Sums> losses;
     RowsOfType<T, const std::int32_t> targets;
-    SumsOut<T> sums;
+    RowsOfType<T, Sums> sums;
   };
   void each(auto&& f, auto&... o) const {
     const execution::Dtype dtype = execution::accumulation(storage);

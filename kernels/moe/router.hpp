@@ -143,7 +143,7 @@ struct RouterLosses {
   struct Operands {
     SumsIn<T> logits;
     Of<T, const std::int32_t> offsets, cu_seqlens;
-    SumsOut<T> losses;
+    RowsOfType<T, Sums> losses;
   };
   void each(auto&& f, auto&... o) const {
     const execution::Dtype accum = execution::accumulation(storage),

@@ -108,7 +108,7 @@ void Router::choose(Recorder& recorder, const Choices& choices) const {
 
 void Router::count(Recorder& recorder, const Choices& choices) const {
   const Dtype accum = recorder.accumulation();
-  const bool accumulate = recorder.batch().accumulate;
+  const bool accumulate = recorder.batch().later;
   Tensor& load = recorder.kept_of_step<Load>(*this).rows;
   if (!accumulate)
     load = recorder.program().scratch(prefix_ + ".router.load", accum, {options_.experts});
@@ -121,14 +121,16 @@ void Router::count(Recorder& recorder, const Choices& choices) const {
 }
 
 void Router::add_losses(Recorder& recorder, const Choices& choices) const {
-  const Tensor losses = recorder.program().find(kRouterLosses);
-  if (!losses) return;
+  SomeRows losses = recorder.program().find(kRouterLosses);
+  if (!losses.whole) return;
+  const Tensor by_layer = recorder.program().find(kLayerLosses);
+  if (by_layer) losses = {by_layer, {2 * options_.layer, 2 * options_.layer + 2}};
   recorder.compute("router_losses",
                    kernels::RouterLosses{.tokens = recorder.rows(),
                                          .options = options(recorder),
                                          .starts = starts(recorder),
                                          .storage = recorder.storage(),
-                                         .accumulate = true},
+                                         .accumulate = !by_layer},
                    {.logits = choices.logits,
                     .offsets = choices.offsets,
                     .cu_seqlens = recorder.batch().cu_seqlens,

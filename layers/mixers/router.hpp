@@ -13,6 +13,9 @@ namespace stowage::layers {
 /// Name of the sums of all routers' load-balancing and z losses, (2) accum, in programs that ask
 /// for them.
 inline constexpr const char* kRouterLosses = "router_losses";
+/// Name of those of each layer of the whole model of one microbatch, (layers + 1, 2) accum, where
+/// microbatches store them apart (StepValues).
+inline constexpr const char* kLayerLosses = "layer_losses";
 
 /// Where each of this rank's rows goes. Kept for backward; never moved by a plan.
 struct Choices {

@@ -85,12 +85,11 @@ Tensor Head::evaluate(Recorder& recorder, Stream stream) const {
   const Tensor losses =
       rows_.size() == 1 ? fused(recorder, normed, {}, hits) : sharded(recorder, normed, {}, hits);
   if (sum)
-    recorder.compute(
-        "sum_hits",
-        kernels::LossSum{recorder.rows(), recorder.storage(), recorder.batch().accumulate},
-        {.losses = {hits, recorder.own_rows()},
-         .targets = {recorder.batch().targets, recorder.own_rows()},
-         .sums = sum});
+    recorder.compute("sum_hits",
+                     kernels::LossSum{recorder.rows(), recorder.storage(), recorder.batch().later},
+                     {.losses = {hits, recorder.own_rows()},
+                      .targets = {recorder.batch().targets, recorder.own_rows()},
+                      .sums = sum});
   return losses;
 }
 

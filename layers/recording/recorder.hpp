@@ -66,7 +66,8 @@ struct Batch {
   Tensor further_loss_scale;   ///< (1) accum
   int depth = 0;               ///< how much further than the next token the targets are
   int slot = 0;                ///< which microbatch of the program
-  bool accumulate = false;     ///< gradients are added: not the first microbatch of a step
+  bool later = false;          ///< not the first microbatch of a step: its counts are added
+  bool accumulate = false;     ///< gradients are added, too, not stored
   bool weights_later = false;  ///< backward leaves what it can of the weights' gradients for later
 };
 

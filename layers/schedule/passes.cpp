@@ -100,7 +100,7 @@ PassRecorder::PassRecorder(Program& program, const Model& model, Handles& handle
   recorder.clear("microbatch", write(index_));
 }
 
-void PassRecorder::record(const RankPasses& passes, const Model::Finished& finished,
+void PassRecorder::record(const RankPasses& passes, const Finished& finished,
                           const std::function<void()>& exchanged) {
   for (const PassSection& section : passes) {
     program_.begin_section(section.name, section.repeat);
@@ -108,12 +108,12 @@ void PassRecorder::record(const RankPasses& passes, const Model::Finished& finis
   }
 }
 
-void PassRecorder::record(const PassSection& section, const Model::Finished& finished,
+void PassRecorder::record(const PassSection& section, const Finished& finished,
                           const std::function<void()>& exchanged) {
   int before = -1;  // where the pass before begins, if it is no part of another
   for (const Pass& pass : section.passes) {
     const int begin = static_cast<int>(program_.ops().size());
-    record(pass, finished, exchanged);
+    record(pass, section.repeat, finished, exchanged);
     if (pass.overlapping) {
       STOWAGE_ASSERT(before >= 0, "no pass for microbatch {} to go beside", pass.slot);
       put_side_by_side(program_, before, begin);
@@ -122,7 +122,19 @@ void PassRecorder::record(const PassSection& section, const Model::Finished& fin
   }
 }
 
-void PassRecorder::record(const Pass& pass, const Model::Finished& finished,
+/// In a section that repeats it is known on the device alone.
+parallel::Leaf PassRecorder::microbatch_of(const Pass& pass, int repeat) {
+  std::int64_t& passed = passed_[{pass.kind, pass.chunk}];
+  parallel::Leaf microbatch{.number = passed};
+  passed += repeat;
+  if (repeat > 1) microbatch.index = index_;
+  microbatch.last = passed == options_.shape.microbatches;
+  STOWAGE_ASSERT(repeat == 1 || !microbatch.last, "the last of {} microbatches is one that repeats",
+                 passed);
+  return microbatch;
+}
+
+void PassRecorder::record(const Pass& pass, int repeat, const Finished& finished,
                           const std::function<void()>& exchanged) {
   if (pass.kind == Pass::Kind::exchange) return exchange(pass.transfers);
   const bool backward = pass.kind == Pass::Kind::backward || pass.kind == Pass::Kind::weights;
@@ -131,25 +143,34 @@ void PassRecorder::record(const Pass& pass, const Model::Finished& finished,
   Batch batch = slots_.at(pass.slot);
   batch.weights_later = pass.weights_later;
   Recorder recorder(program_, model_.precision(), batch, handles_);
-  if (!backward) return forward(pass, recorder);
+  const parallel::Leaf microbatch = microbatch_of(pass, repeat);
+  if (!backward) return forward(pass, microbatch, recorder);
   const Model::Finished done = [&](std::span<const Parameter> parameters, bool exchange_follows) {
-    if (pass.last && finished) finished(parameters, exchange_follows);
+    if (finished && (pass.last || options_.values != nullptr))
+      finished(parameters, exchange_follows, microbatch);
   };
   if (pass.last) recorder.behind_exchanges(exchanged);
   if (pass.kind == Pass::Kind::weights)
     return model_.backward_weights(recorder, stage(pass.chunk), done);
   Passing& passing = passing_[{pass.chunk, pass.slot}];
-  passing.din = model_.backward(recorder, stage(pass.chunk), passing.dout, done);
+  const Stage& stage = this->stage(pass.chunk);
+  passing.din = model_.backward(recorder, stage, passing.dout, done);
+  if (options_.values != nullptr)
+    options_.values->add_layers(program_, stage.begin, stage.end, microbatch);
 }
 
-void PassRecorder::forward(const Pass& pass, Recorder& recorder) {
+void PassRecorder::forward(const Pass& pass, const parallel::Leaf& microbatch, Recorder& recorder) {
   Passing& passing = passing_[{pass.chunk, pass.slot}];
   const Stage& stage = this->stage(pass.chunk);
   const Tensor out = pass.kind == Pass::Kind::evaluate
                          ? model_.evaluate(recorder, stage, passing.in)
                          : model_.forward(recorder, stage, passing.in);
-  if (stage.head) return sum_losses(recorder, out);
-  passing.out = out;
+  if (!stage.head) {
+    passing.out = out;
+    return;
+  }
+  sum_losses(recorder, out);
+  if (options_.values != nullptr) options_.values->add_loss(program_, microbatch);
 }
 
 void PassRecorder::exchange(const std::vector<StageTransfer>& transfers) {
@@ -200,7 +221,8 @@ Batch PassRecorder::sizes(const Pass& pass) const {
   batch.loss_scale = options_.loss_scale;
   batch.further_loss_scale = further_loss_scale_;
   batch.slot = pass.slot;
-  batch.accumulate = pass.accumulate;
+  batch.later = pass.accumulate;
+  batch.accumulate = pass.accumulate && options_.values == nullptr;
   return batch;
 }
 
@@ -263,11 +285,13 @@ Tensor PassRecorder::take(Recorder& recorder, const char* name, Tensor stack,
 
 void PassRecorder::sum_losses(Recorder& recorder, Tensor losses) const {
   recorder.set_prefix("loss");
+  const bool apart = options_.values != nullptr;
   recorder.compute(
-      "sum", kernels::LossSum{recorder.rows(), recorder.storage(), recorder.batch().accumulate},
+      "sum",
+      kernels::LossSum{recorder.rows(), recorder.storage(), !apart && recorder.batch().later},
       {.losses = {losses, recorder.own_rows()},
        .targets = {recorder.batch().targets, recorder.own_rows()},
-       .sums = options_.loss});
+       .sums = apart ? options_.values->loss() : SomeRows{options_.loss}});
 }
 
 }  // namespace stowage::layers

@@ -9,6 +9,7 @@
 #include "execution/causal_pairs.hpp"
 #include "layers/model/model.hpp"
 #include "layers/recording/recorder.hpp"
+#include "layers/state/step_values.hpp"
 
 namespace stowage::layers {
 
@@ -96,14 +97,22 @@ class PassRecorder {
     Tensor loss_scale;  ///< none when nothing goes backward
     Tensor loss;        ///< (2) accum: gets the sum of losses and the number of counted targets,
                         ///< with the last stage
+    /// Has microbatches store their gradients and values apart: these are added up by a tree. None:
+    /// each adds its own to those before.
+    StepValues* values = nullptr;
   };
+
+  /// As Model::Finished, with the microbatch: of all of them if they store gradients apart, else of
+  /// the last alone.
+  using Finished = std::function<void(std::span<const Parameter>, bool exchange_follows,
+                                      const parallel::Leaf& microbatch)>;
 
   /// @param handles of the whole recording; outlives this, as do program and model
   PassRecorder(Program& program, const Model& model, Handles& handles, Options options);
 
   /// @param finished called behind the ops that complete the gradients of some parameters
   /// @param exchanged called behind the exchanges of layers whose gradients are completed
-  void record(const RankPasses& passes, const Model::Finished& finished = {},
+  void record(const RankPasses& passes, const Finished& finished = {},
               const std::function<void()>& exchanged = {});
 
  private:
@@ -113,15 +122,16 @@ class PassRecorder {
     Tensor dout, din;  ///< their gradients
   };
 
-  void record(const PassSection& section, const Model::Finished& finished,
+  void record(const PassSection& section, const Finished& finished,
               const std::function<void()>& exchanged);
-  void record(const Pass& pass, const Model::Finished& finished,
+  void record(const Pass& pass, int repeat, const Finished& finished,
               const std::function<void()>& exchanged);
   void exchange(const std::vector<StageTransfer>& transfers);
   /// The tensor that a transfer sends, or makes for what it receives.
   Tensor passed(const StageTransfer& transfer);
   const Stage& stage(int chunk) const { return model_.stages()[chunk]; }
-  void forward(const Pass& pass, Recorder& recorder);
+  parallel::Leaf microbatch_of(const Pass& pass, int repeat);
+  void forward(const Pass& pass, const parallel::Leaf& microbatch, Recorder& recorder);
   Batch sizes(const Pass& pass) const;
   Batch next_batch(const Pass& pass);
   Tensor take(Recorder& recorder, const char* name, Tensor stack, std::int64_t width) const;
@@ -136,7 +146,8 @@ class PassRecorder {
   Tensor further_loss_scale_;   ///< (1) accum; none without heads of further tokens
   Tensor index_;                ///< (1) int32: the next microbatch; none if there is one
   std::map<int, Batch> slots_;  ///< microbatches under way
-  std::map<std::pair<int, int>, Passing> passing_;  ///< by chunk and slot
+  std::map<std::pair<Pass::Kind, int>, std::int64_t> passed_;  ///< microbatches, by chunk, too
+  std::map<std::pair<int, int>, Passing> passing_;             ///< by chunk and slot
 };
 
 }  // namespace stowage::layers

@@ -39,9 +39,15 @@ execution::Shards Sharing::updated(const std::string& group) const {
   return {holders(group).size(), holders(group).rank()};
 }
 
+parallel::SumTree Sharing::tree(int microbatches) const {
+  const parallel::SequencePart part = ranks.sequences();
+  return {.each = microbatches, .rank = part.index, .ranks = part.parts};
+}
+
 GradientBuckets::GradientBuckets(execution::Program& program,
-                                 const execution::PersistentLayout& layout, const Sharing& sharing)
-    : program_(program), layout_(layout), sharing_(sharing) {
+                                 const execution::PersistentLayout& layout, const Sharing& sharing,
+                                 const GradientTree* tree)
+    : program_(program), layout_(layout), sharing_(sharing), tree_(tree) {
   for (const Bucket& bucket : layout.buckets())
     if (is_bucket_of(layout, bucket, Lifetime::gradient))
       missing_[bucket.name] = bucket.tensors.size();
@@ -63,13 +69,19 @@ void GradientBuckets::sum_due() {
 }
 
 void GradientBuckets::append(const Bucket& bucket) {
+  program_.append(sum(bucket, {add_bucket(program_, layout_, bucket), {}}));
+}
+
+execution::Op GradientBuckets::sum(const Bucket& bucket, const parallel::Piece& whole) {
   const parallel::RankGroup& group = sharing_.holders(bucket.group);
-  const parallel::Piece whole{add_bucket(program_, layout_, bucket), {}};
-  program_.append(sharing_.zero ? group.reduce_scatter(program_, "reduce_scatter/" + bucket.name,
-                                                       whole, wire(bucket), workspace(bucket))
-                                : group.all_reduce(program_, "all_reduce/" + bucket.name, whole,
-                                                   parallel::Reduction::sum, wire(bucket),
-                                                   workspace(bucket)));
+  const std::string name = (sharing_.zero ? "reduce_scatter/" : "all_reduce/") + bucket.name;
+  if (tree_ != nullptr)
+    return group.add_by_tree(program_, name, whole, tree_->kept(bucket.name), tree_->tree(),
+                             sharing_.zero, workspace(bucket));
+  if (sharing_.zero)
+    return group.reduce_scatter(program_, name, whole, wire(bucket), workspace(bucket));
+  return group.all_reduce(program_, name, whole, parallel::Reduction::sum, wire(bucket),
+                          workspace(bucket));
 }
 
 execution::Dtype GradientBuckets::wire(const Bucket& bucket) const {
@@ -84,9 +96,14 @@ Tensor GradientBuckets::workspace(const Bucket& bucket) {
   for (const Bucket& other : layout_.buckets())
     if (other.group == bucket.group && is_bucket_of(layout_, other, Lifetime::gradient))
       most = std::max(most, other.elements);
+  const std::string name = "reductions/" + bucket.group;
+  if (tree_ != nullptr) {
+    const std::size_t bytes = parallel::tree_workspace_bytes(most, bucket.dtype, tree_->tree());
+    return found->second =
+               program_.scratch(name, execution::Dtype::uint8, {static_cast<std::int64_t>(bytes)});
+  }
   return found->second = sharing_.holders(bucket.group)
-                             .workspace(program_, "reductions/" + bucket.group, most, bucket.dtype,
-                                        wire(bucket));
+                             .workspace(program_, name, most, bucket.dtype, wire(bucket));
 }
 
 void gather_parameters(execution::Program& program, const execution::PersistentLayout& layout,

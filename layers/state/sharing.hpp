@@ -8,6 +8,7 @@
 #include "execution/persistent.hpp"
 #include "layers/model/stages.hpp"
 #include "layers/recording/parameters.hpp"
+#include "layers/state/gradient_tree.hpp"
 #include "parallel/groups/ranks.hpp"
 
 namespace stowage::layers {
@@ -18,6 +19,9 @@ struct Sharing {
   /// Masters and moments are cut over the ranks that have the same parameters (ZeRO stage 1, arXiv
   /// 1910.02054): each sums, updates and hands out its shard of every bucket.
   bool zero = false;
+  /// What microbatches add to a step is added by one tree: the same bits on any number of data and
+  /// pipeline ranks.
+  bool same_on_ranks = false;
   bool bf16_gradients = false;  ///< on the wire: each rank's part is rounded once, sums are wider
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
   /// Without a pipeline: backward of a microbatch goes beside forward of the next.
@@ -34,6 +38,8 @@ struct Sharing {
   /// How a bucket of gradients or parameters is shared out (all of it is held), and one of states.
   execution::Shards summed(const std::string& group) const;
   execution::Shards updated(const std::string& group) const;
+  /// Of a step's microbatches, `microbatches` of each rank.
+  parallel::SumTree tree(int microbatches) const;
 };
 
 /// The reductions of gradients: of repeated rows behind the ops that complete them, of a bucket as
@@ -41,9 +47,10 @@ struct Sharing {
 /// behind the exchange that a layer begins with, since compute waits for that one, and for no sum.
 class GradientBuckets {
  public:
-  /// @param sharing, layout outlive this
+  /// @param tree by which microbatches have added their gradients, or null  @param sharing, layout
+  /// outlive this
   GradientBuckets(execution::Program& program, const execution::PersistentLayout& layout,
-                  const Sharing& sharing);
+                  const Sharing& sharing, const GradientTree* tree = nullptr);
 
   /// Called behind the ops that complete the gradients of some parameters.
   /// @param exchange_follows sum_due() is called behind the exchange that comes next
@@ -53,12 +60,14 @@ class GradientBuckets {
 
  private:
   void append(const execution::Bucket& bucket);
+  execution::Op sum(const execution::Bucket& bucket, const parallel::Piece& whole);
   execution::Dtype wire(const execution::Bucket& bucket) const;
   execution::Tensor workspace(const execution::Bucket& bucket);
 
   execution::Program& program_;
   const execution::PersistentLayout& layout_;
   const Sharing& sharing_;
+  const GradientTree* tree_;
   std::vector<const execution::Bucket*> due_;
   std::map<std::string, std::size_t> missing_;  ///< by bucket: gradients that are not complete
   std::map<std::string, execution::Tensor>

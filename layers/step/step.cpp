@@ -65,15 +65,15 @@ void clear_loss(Recorder& recorder, const Model& model, Tensor loss,
   if (!model.has_head()) recorder.clear(name, write(loss));
 }
 
-void begin(Recorder& recorder, const Model& model, const TrainingProgram& step) {
+void begin(Recorder& recorder, const Model& model, const TrainingProgram& step, bool apart) {
   recorder.set_prefix("step");
   recorder.copy("ok", read(step.go_on), write(step.step_ok));
-  if (step.router_losses) recorder.clear("router_losses", write(step.router_losses));
+  if (step.router_losses && !apart) recorder.clear("router_losses", write(step.router_losses));
   if (step.expert_rows) {
     const Tensor demand = recorder.program().scratch(kDemand, Dtype::int32, {3});
     recorder.clear("most_rows", write(demand));
   }
-  clear_loss(recorder, model, step.loss);
+  if (!apart) clear_loss(recorder, model, step.loss);
   for (const Tensor loss : step.mtp_losses)
     clear_loss(recorder, model, loss, "no_" + recorder.program().info(loss).name);
 }
@@ -116,6 +116,18 @@ void judge_rows(Recorder& recorder, const Model& model, const TrainingProgram& s
                    {.rows = rows, .need = step.expert_rows, .step_ok = step.step_ok});
 }
 
+/// @throws Error if microbatches cannot be added by one tree on these ranks
+void require_tree(const Model& model, const Sharing& sharing) {
+  const parallel::GridShape& grid = model.ranks().shape;
+  STOWAGE_ASSERT(
+      grid[parallel::Axis::tensor] * grid[parallel::Axis::context] * grid[parallel::Axis::expert] ==
+              1 &&
+          !sharing.bf16_gradients && !model.shares_embedding() &&
+          (grid[parallel::Axis::pipeline] == 1 ||
+           sharing.schedule != PipelineSchedule::zero_bubble),
+      "one tree of microbatches on {}", grid.describe());
+}
+
 /// Whether an op is of a layer of experts.
 bool of_experts(const Program& program, const execution::Op& op) {
   return std::ranges::any_of(all_kinds(), [&](const Kind* kind) {
@@ -136,8 +148,13 @@ double expert_bytes(const Program& program, const parallel::RankGroup& sharers) 
 }
 
 /// What ranks add up: losses, and the loads of experts.
-std::vector<Tensor> values_of(const TrainingProgram& step, const Model& model, Recorder& recorder) {
+std::vector<Tensor> values_of(const TrainingProgram& step, const Model& model, Recorder& recorder,
+                              std::optional<StepValues>& apart) {
   std::vector<Tensor> values = model.step_counts(recorder);
+  if (apart) {
+    values.push_back(apart->nodes(recorder));
+    return values;
+  }
   values.push_back(step.loss);
   if (step.router_losses) values.push_back(step.router_losses);
   values.insert(values.end(), step.mtp_losses.begin(), step.mtp_losses.end());
@@ -167,30 +184,46 @@ TrainingProgram record_training(const Model& model, const StepShape& shape, cons
   add_outputs(step, model, optimizer);
   Handles handles;
   Recorder recorder(program, model.precision(), {}, handles);
-  begin(recorder, model, step);
-  GradientBuckets buckets(program, layout, sharing);
+  begin(recorder, model, step, sharing.same_on_ranks);
+  std::optional<StepValues> values;
+  std::optional<GradientTree> tree;
+  if (sharing.same_on_ranks) {
+    require_tree(model, sharing);
+    const parallel::SumTree microbatches = sharing.tree(shape.microbatches);
+    values.emplace(recorder, step.router_losses ? model.config().layers() : 0, microbatches);
+    tree.emplace(recorder, layout, microbatches);
+  }
+  GradientBuckets buckets(program, layout, sharing, tree ? &*tree : nullptr);
   std::optional<OwnNorm> own;
   if (step.own_norm) own.emplace(recorder, model);
-  const auto finished = [&](std::span<const Parameter> parameters, bool exchange_follows) {
+  const auto finished = [&](std::span<const Parameter> parameters, bool exchange_follows,
+                            const parallel::Leaf& microbatch) {
+    if (tree) tree->add(parameters, microbatch);
+    if (!microbatch.last) return;
     if (own) own->finished(parameters);
     buckets.finished(parameters, exchange_follows);
   };
-  PassRecorder(program, model, handles, {shape, step.inputs, step.loss_scale, step.loss})
+  PassRecorder(program, model, handles,
+               {shape, step.inputs, step.loss_scale, step.loss, values ? &*values : nullptr})
       .record(training_passes(model, shape.microbatches, sharing), finished,
               [&] { buckets.sum_due(); });
   program.begin_section("epilogue");
   if (model.shares_embedding()) {
     add_tied_gradients(recorder, model);
-    finished({&model.embedding(), 1}, false);
+    finished({&model.embedding(), 1}, false, {.last = true});
   }
   if (own) own->record(step.own_norm);
-  std::vector<Tensor> values = values_of(step, model, recorder);
+  std::vector<Tensor> added = values_of(step, model, recorder, values);
   const Tensor rows = step.expert_rows ? tell_rows(recorder, model, step) : Tensor{};
-  if (rows) values.push_back(rows);
-  Update update(recorder, model, rule, optimizer, layout, sharing, std::move(values));
-  if (step.own_loss) recorder.copy("own_loss", read(step.loss), write(step.own_loss));
+  if (rows) added.push_back(rows);
+  Update update(recorder, model, rule, optimizer, layout, sharing, std::move(added));
+  if (step.own_loss) {
+    const SomeRows of = values ? values->loss() : SomeRows{step.loss};
+    recorder.copy("own_loss", {of.whole, Access::read, of.rows}, write(step.own_loss));
+  }
   update.record_squares();
   update.record_sums(step.step_ok);
+  if (values) values->finish(recorder, step.loss, step.router_losses);
   if (rows) judge_rows(recorder, model, step, rows);
   update.record_norm(step.grad_norm, step.step_ok);
   if (optimizer.part_norms) update.record_norms_of_parts();
@@ -224,20 +257,25 @@ EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,
   Handles handles;
   Recorder recorder(program, model.precision(), {}, handles);
   recorder.set_prefix("step");
-  clear_loss(recorder, model, step.loss);
+  std::optional<StepValues> values;
+  if (sharing.same_on_ranks) values.emplace(recorder, 0, sharing.tree(shape.microbatches));
+  recorder.set_prefix("step");
+  if (!values) clear_loss(recorder, model, step.loss);
   clear_loss(recorder, model, step.hits, "no_hits");
   for (const Tensor loss : step.mtp_losses)
     clear_loss(recorder, model, loss, "no_" + program.info(loss).name);
-  PassRecorder(program, model, handles, {shape, step.inputs, {}, step.loss})
+  PassRecorder(program, model, handles,
+               {shape, step.inputs, {}, step.loss, values ? &*values : nullptr})
       .record(evaluation_passes(model, shape.microbatches, sharing));
   program.begin_section("epilogue");
   const parallel::RankGroup& world = sharing.ranks.group(parallel::Group::world);
-  std::vector<Tensor> sums = {step.loss, step.hits};
+  std::vector<Tensor> sums = {values ? values->nodes(recorder) : step.loss, step.hits};
   sums.insert(sums.end(), step.mtp_losses.begin(), step.mtp_losses.end());
   if (world.size() > 1)
     for (const Tensor sum : sums)
       program.append(world.all_reduce(program, "all_reduce/" + program.info(sum).name, {sum, {}},
                                       parallel::Reduction::sum));
+  if (values) values->finish(recorder, step.loss, {});
   program.finish();
   return step;
 }

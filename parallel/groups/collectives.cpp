@@ -6,6 +6,7 @@
 #include "execution/error.hpp"
 #include "parallel/groups/overlapping_copy.hpp"
 #include "parallel/groups/rank_order_reduce.hpp"
+#include "parallel/groups/sum_tree.hpp"
 
 namespace stowage::parallel {
 
@@ -177,6 +178,63 @@ void Collectives::sum_shares(Queue& queue, const Buffer& b, Reduction reduction)
               reinterpret_cast<Out*>(b.at(b.begin(me) + done)), me, b.ranks, reduction});
     });
   }
+}
+
+std::size_t tree_workspace_bytes(std::int64_t count, Dtype dtype, const SumTree& tree) {
+  const std::int64_t row = std::min(share_of(count, tree.ranks), kMostRow);
+  return static_cast<std::size_t>(tree.all_nodes() * std::max<std::int64_t>(row, 1)) *
+         size_bytes(dtype);
+}
+
+/// As sum_shares, of every node that a rank has.
+void Collectives::add_by_tree(Queue& queue, int index, std::span<void* const> own,
+                              std::int64_t count, Dtype dtype, const SumTree& tree, bool scatter,
+                              void* workspace) const {
+  const Buffer b{static_cast<std::byte*>(own.back()),
+                 count,
+                 dtype,
+                 dtype,
+                 static_cast<std::byte*>(workspace),
+                 transport_->rank(),
+                 transport_->size(),
+                 share_of(count, transport_->size()),
+                 std::min(share_of(count, transport_->size()), kMostRow)};
+  STOWAGE_ASSERT(!scatter || count % b.ranks == 0, "{} elements do not divide among {} ranks",
+                 count, b.ranks);
+  STOWAGE_ASSERT(std::ssize(own) == tree.nodes(b.rank) && tree.ranks == b.ranks,
+                 "{} nodes on one of {} ranks, by a tree of {}", own.size(), b.ranks, tree.ranks);
+  transport_->begin(queue, index);
+  for (std::int64_t done = 0; done < b.share; done += b.row_length) {
+    const auto left = [&](int r) {
+      return std::clamp<std::int64_t>(b.elements(r) - done, 0, b.row_length);
+    };
+    const auto at = [&](void* node, int r) {
+      return static_cast<std::byte*>(node) + b.wire_bytes(b.begin(r) + done);
+    };
+    std::vector<Transfer> transfers;
+    for (int r = 0, row = 0; r < b.ranks; ++r) {
+      if (r == b.rank) continue;
+      for (void* const node : own)
+        transfers.push_back({r, true, at(node, r), b.wire_bytes(left(r))});
+      for (int node = 0; node < tree.nodes(r); ++node)
+        transfers.push_back({r, false, b.row(row++), b.wire_bytes(left(b.rank))});
+    }
+    transport_->move(queue, transfers);
+    execution::with_accumulation_type(dtype, [&]<class A>() {
+      detail::AddNodes<A> add{};
+      add.others = reinterpret_cast<const A*>(b.row(0));
+      add.stride = b.row_length;
+      for (std::size_t node = 0; node < own.size(); ++node)
+        add.own[node] = reinterpret_cast<const A*>(at(own[node], b.rank));
+      add.out = reinterpret_cast<A*>(at(own.back(), b.rank));
+      add.each = tree.each;
+      add.rank = b.rank;
+      add.ranks = b.ranks;
+      execution::parallel_for(queue, left(b.rank), add);
+    });
+  }
+  if (!scatter) gather_shares(queue, b);
+  transport_->end(queue);
 }
 
 void Collectives::gather_shares(Queue& queue, const Buffer& b) const {

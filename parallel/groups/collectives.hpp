@@ -11,6 +11,8 @@
 
 namespace stowage::parallel {
 
+struct SumTree;
+
 /// How ranks combine an element. A NaN on any rank gives NaN.
 enum class Reduction : unsigned char { sum, min, max };
 
@@ -20,6 +22,8 @@ std::string_view name(Reduction reduction);
 /// Room that all_reduce and reduce_scatter need for `count` elements, or fewer, on so many ranks.
 std::size_t reduce_workspace_bytes(std::int64_t count, execution::Dtype dtype,
                                    execution::Dtype wire, int ranks);
+/// Room that add_by_tree needs for as many elements.
+std::size_t tree_workspace_bytes(std::int64_t count, execution::Dtype dtype, const SumTree& tree);
 
 /// The collectives of one group, the same on every backend: a transport moves bytes, and sums are
 /// made here, in rank order: ((x0 + x1) + x2) + … So the order, and the result, depend neither on
@@ -45,6 +49,12 @@ class Collectives {
   /// the others are unchanged.
   void reduce_scatter(execution::Queue& queue, int index, void* data, std::int64_t count,
                       execution::Dtype dtype, execution::Dtype wire, void* workspace) const;
+  /// Sums `count` elements of all ranks' nodes by the tree, fp64 or fp32: as reduce_scatter, or all
+  /// of them to all ranks. @param own this rank's nodes, in order; the last one gets the sums
+  /// @param workspace of tree_workspace_bytes
+  void add_by_tree(execution::Queue& queue, int index, std::span<void* const> own,
+                   std::int64_t count, execution::Dtype dtype, const SumTree& tree, bool scatter,
+                   void* workspace) const;
   /// data: size() equal shares, of which this rank's own is given.
   void all_gather(execution::Queue& queue, int index, void* data, std::size_t share_bytes) const;
   /// The same with this rank's share given elsewhere.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "execution/error.hpp"
+#include "parallel/groups/sum_tree.hpp"
 
 namespace stowage::parallel {
 
@@ -160,6 +161,41 @@ Op RankGroup::reduce_scatter(Program& program, std::string name, Piece piece, Dt
   const std::size_t room = use_workspace(op, program, piece, wire, workspace);
   op.launch = [=, call = call(op.name)](Queue& q, Views v) {
     call->reduce_scatter(q, call.index, v[0].as<void>(), count, dtype, wire, v[room].as<void>());
+  };
+  return op;
+}
+
+/// Ranks have different numbers of nodes; what any of them reads all do, so their plans are alike.
+Op RankGroup::add_by_tree(Program& program, std::string name, Piece piece,
+                          const std::vector<Tensor>& kept, const SumTree& tree, bool scatter,
+                          Tensor workspace) const {
+  const Dtype dtype = dtype_of(program, piece);
+  const std::int64_t count = count_of(program, piece);
+  const int most = tree.most_nodes();
+  const double share = (size() - 1.0) / size();
+  Op op = begin(program, std::move(name), scatter ? "reduce_scatter" : "all_reduce", piece,
+                share * (most + (scatter ? 0 : 1)), dtype);
+  op.communication->detail = tree.text();
+  const Range all = range_of(program, piece);
+  op.uses.push_back({piece.tensor, Access::read, {all.begin, all.begin}});
+  for (int node = 0; node + 1 < most; ++node)
+    op.uses.push_back({kept.at(static_cast<std::size_t>(node)), Access::read, all});
+  if (!scatter) use(op, program, piece, Access::update);
+  for (int r = 0; scatter && r < size(); ++r)
+    use(op, program, {piece.tensor, this->share(all, r)},
+        r == rank_ ? Access::update : Access::read);
+  if (!workspace)
+    workspace =
+        program.scratch(op.name + "/workspace", Dtype::uint8,
+                        {static_cast<std::int64_t>(tree_workspace_bytes(count, dtype, tree))});
+  op.uses.push_back({workspace, Access::write});
+  const std::size_t room = op.uses.size() - 1;
+  op.launch = [=, call = call(op.name)](Queue& q, Views v) {
+    std::vector<void*> own;
+    for (int node = 1; node < tree.nodes(tree.rank); ++node)
+      own.push_back(v[static_cast<std::size_t>(node)].as<void>());
+    own.push_back(v[0].as<void>());
+    call->add_by_tree(q, call.index, own, count, dtype, tree, scatter, v[room].as<void>());
   };
   return op;
 }

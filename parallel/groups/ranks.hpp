@@ -72,6 +72,11 @@ class RankGroup {
   /// are unchanged.
   execution::Op reduce_scatter(execution::Program& program, std::string name, Piece piece,
                                execution::Dtype wire, execution::Tensor workspace = {}) const;
+  /// The sum of `piece`, a rank's last node, and of the nodes before it, which lie in `kept` at the
+  /// same elements, over the ranks by a tree: as reduce_scatter, or as all_reduce.
+  execution::Op add_by_tree(execution::Program& program, std::string name, Piece piece,
+                            const std::vector<execution::Tensor>& kept, const SumTree& tree,
+                            bool scatter, execution::Tensor workspace = {}) const;
   /// First half of a split reduce-scatter, which leaves `piece` as it is: sends the partial sums of
   /// each peer's share to that peer, by copies only, which over peer memory take no multiprocessor.
   /// Of equal part r of `piece`, the elements `some` go to rank r, for the ranks that come at these

@@ -8,6 +8,7 @@
 #include "execution/op_kind.hpp"
 #include "forecast/plan/delayed_text.hpp"
 #include "forecast/plan/memory_table.hpp"
+#include "forecast/plan/tree_price.hpp"
 #include "forecast/rates/machine_section.hpp"
 #include "inputs/data/run_section.hpp"
 #include "offload/lifetimes.hpp"
@@ -89,6 +90,9 @@ results::Fields facts(const inputs::Deck& deck, const std::string& backend,
     fields.insert(fields.begin() + 1, {"cut", plan.expected().pipeline->cut_for});
   if (plan.expected().pipeline && plan.expected().pipeline->delayed)
     fields.push_back({"zero bubble", delayed_text(*plan.expected().pipeline->delayed)});
+  if (const auto price = forecast::tree_price(plan))
+    fields.push_back(
+        {"same bits", price->text(!inputs::read(deck, &forecast::MachineConfig::name).empty())});
   if (saving.saves) fields.push_back({"copy of the state", saving.text()});
   // A prediction is worth something for the machine that the deck describes.
   if (inputs::read(deck, &forecast::MachineConfig::name).empty()) return fields;

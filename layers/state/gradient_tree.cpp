@@ -1,0 +1,58 @@
+#include "layers/state/gradient_tree.hpp"
+
+#include <fmt/core.h>
+
+#include "kernels/elementwise/elementwise.hpp"
+
+namespace stowage::layers {
+
+using execution::Bucket;
+using execution::Range;
+
+namespace {
+
+constexpr const char* kTree = "tree";
+
+}  // namespace
+
+bool is_of_tree(const std::string& name) { return name.find("tree/") != std::string::npos; }
+
+GradientTree::GradientTree(Recorder& recorder, const execution::PersistentLayout& layout,
+                           const parallel::SumTree& tree)
+    : program_(recorder.program()), layout_(layout), tree_(tree) {
+  recorder.set_prefix(kTree);
+  for (const Bucket& bucket : layout.buckets()) {
+    if (bucket.tensors.empty() ||
+        layout.whole(bucket.tensors.front()).lifetime != execution::Lifetime::gradient)
+      continue;
+    for (const std::string& part : bucket.tensors) program_.add(layout.info(part));
+    std::vector<Tensor>& kept = kept_[bucket.name];
+    for (int node = 0; node < tree.most_kept(); ++node) {
+      kept.push_back(program_.scratch(fmt::format("{}/{}/{}", kTree, bucket.name, node),
+                                      bucket.dtype, {bucket.elements}));
+      recorder.clear(fmt::format("clear/{}/{}", bucket.name, node), write(kept.back()),
+                     kernels::fill_cost(bucket.elements, bucket.dtype));
+    }
+  }
+}
+
+void GradientTree::add(std::span<const Parameter> parameters, const parallel::Leaf& microbatch) {
+  if (tree_.most_kept() == 0) return;
+  std::map<std::string, std::vector<Range>> ranges;  // by bucket, neighbours as one
+  for (const Parameter& parameter : parameters) {
+    const std::string name = gradient_name(parameter.name);
+    const std::int64_t first = layout_.first_element(name);
+    std::vector<Range>& of = ranges[layout_.bucket_of(name).name];
+    if (!of.empty() && of.back().end == first)
+      of.back().end = first + parameter.elements();
+    else
+      of.push_back({first, first + parameter.elements()});
+  }
+  for (const auto& [bucket, some] : ranges)
+    program_.append(parallel::add_leaf(
+        program_,
+        fmt::format("{}/{}/{}/{}", kTree, microbatch.text(), parameters.front().name, bucket),
+        program_.find(bucket), kept_.at(bucket), some, microbatch, tree_));
+}
+
+}  // namespace stowage::layers

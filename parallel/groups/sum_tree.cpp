@@ -1,0 +1,156 @@
+#include "parallel/groups/sum_tree.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "execution/error.hpp"
+
+namespace stowage::parallel {
+
+using execution::Access;
+using execution::Dtype;
+using execution::Op;
+using execution::Program;
+using execution::Queue;
+using execution::Range;
+using execution::Tensor;
+using Views = std::span<const execution::View>;
+
+int SumTree::nodes(int r) const { return ranks == 1 ? 1 : nodes_of(begin(r), begin(r + 1)); }
+
+int SumTree::most_nodes() const {
+  int most = 0;
+  for (int r = 0; r < ranks; ++r) most = std::max(most, nodes(r));
+  return most;
+}
+
+int SumTree::all_nodes() const {
+  int all = 0;
+  for (int r = 0; r < ranks; ++r) all += nodes(r);
+  return all;
+}
+
+int SumTree::first_node() const {
+  int before = 0;
+  for (int r = 0; r < rank; ++r) before += nodes(r);
+  return before;
+}
+
+int SumTree::most_kept() const {
+  int most = 0;
+  for (int r = 0; r < ranks; ++r)
+    for (std::int64_t end = begin(r) + 1; end < begin(r + 1); ++end)
+      most = std::max(most, nodes_of(begin(r), end));
+  STOWAGE_ASSERT(most < kMostTreeNodes, "a tree of {} leaves on {} ranks keeps {} sums", leaves(),
+                 ranks, most);
+  return most;
+}
+
+std::string SumTree::text() const { return fmt::format("sum, tree of {}", leaves()); }
+
+std::string Leaf::text() const { return index ? "each" : std::to_string(number); }
+
+namespace {
+
+const execution::BufferInfo& buffer(const Program& program, Tensor tensor) {
+  return program.info(tensor).buffers.front();
+}
+
+execution::Cost reading_and_writing(double elements, double operands, Dtype dtype) {
+  return {elements, operands * elements * static_cast<double>(size_bytes(dtype))};
+}
+
+/// An op on a range: where its tensors are among the views.
+struct Part {
+  std::int64_t count;
+  std::size_t kept, leaf;
+};
+
+}  // namespace
+
+Op add_leaf(const Program& program, std::string name, Tensor leaf, const std::vector<Tensor>& kept,
+            const std::vector<Range>& ranges, const Leaf& which, const SumTree& tree) {
+  const Dtype dtype = buffer(program, leaf).dtype;
+  Op op;
+  op.name = std::move(name);
+  if (which.index) op.uses.push_back({which.index, Access::read});
+  std::vector<Part> parts;
+  double elements = 0;
+  for (const Range range : ranges) {
+    Part part{range.end - range.begin, op.uses.size(), 0};
+    for (const Tensor tensor : kept)
+      op.uses.push_back({tensor, which.last ? Access::read : Access::update, range});
+    part.leaf = op.uses.size();
+    for (const execution::Use& use :
+         program.uses(leaf, range, which.last ? Access::update : Access::read))
+      op.uses.push_back(use);
+    parts.push_back(part);
+    elements += static_cast<double>(part.count);
+  }
+  // Of all leaves each is read and written once; all nodes but those of a rank's end are read, too.
+  op.cost = reading_and_writing(elements, kept.empty() ? 0 : 3, dtype);
+  op.launch = [=, sums = kept.size(), indexed = static_cast<bool>(which.index)](Queue& q, Views v) {
+    execution::with_accumulation_type(dtype, [&]<class A>() {
+      for (const Part& part : parts) {
+        detail::AddLeaf<A> add{};
+        add.leaf = v[part.leaf].as<A>();
+        for (std::size_t k = 0; k < sums; ++k) add.kept[k] = v[part.kept + k].as<A>();
+        add.index = indexed ? v[0].as<const std::int32_t>() : nullptr;
+        add.begin = tree.begin(tree.rank);
+        add.number = which.number;
+        add.last = which.last;
+        add.alone = tree.ranks == 1;
+        execution::parallel_for(q, part.count, add);
+      }
+    });
+  };
+  return op;
+}
+
+Op add_nodes(const Program& program, std::string name, Tensor nodes, Tensor sums,
+             const SumTree& tree) {
+  const Dtype dtype = buffer(program, sums).dtype;
+  const std::int64_t count = buffer(program, sums).elements();
+  STOWAGE_ASSERT(buffer(program, nodes).elements() == count * tree.all_nodes(),
+                 "{} adds {} nodes of {} elements, not {}", name, tree.all_nodes(), count,
+                 buffer(program, nodes).elements());
+  Op op;
+  op.name = std::move(name);
+  op.uses = {{nodes, Access::read}, {sums, Access::write}};
+  op.cost = reading_and_writing(static_cast<double>(count), tree.all_nodes() + 1, dtype);
+  op.launch = [=](Queue& q, Views v) {
+    execution::with_accumulation_type(dtype, [&]<class A>() {
+      execution::parallel_for(q, count,
+                              detail::AddNodes<A>{.others = v[0].as<const A>(),
+                                                  .stride = count,
+                                                  .own = {},
+                                                  .out = v[1].as<A>(),
+                                                  .each = tree.each,
+                                                  .rank = -1,
+                                                  .ranks = tree.ranks});
+    });
+  };
+  return op;
+}
+
+Op add_rows(const Program& program, std::string name, Piece rows, Tensor sums) {
+  const Dtype dtype = buffer(program, sums).dtype;
+  const std::int64_t count = buffer(program, sums).elements();
+  const Range range = program.resolve({rows.tensor, Access::read, rows.range});
+  const auto number = static_cast<int>((range.end - range.begin) / count);
+  STOWAGE_ASSERT(number * count == range.end - range.begin && number > 0,
+                 "{} adds rows of {} elements, not {}", name, count, range.end - range.begin);
+  Op op;
+  op.name = std::move(name);
+  op.uses = {{rows.tensor, Access::read, range}, {sums, Access::write}};
+  op.cost = reading_and_writing(static_cast<double>(count), number + 1, dtype);
+  op.launch = [=](Queue& q, Views v) {
+    const auto* first = v[0].as<const std::byte>();
+    sum_rows(q, first + static_cast<std::size_t>(count) * size_bytes(dtype), first, v[1].as<void>(),
+             count, dtype, 0, number);
+  };
+  return op;
+}
+
+}  // namespace stowage::parallel
