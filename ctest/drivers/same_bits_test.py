@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""run.same_bits = "ranks": any number of data and pipeline ranks of stowage_train has the same bits.
+"""run.same_bits = "ranks": stowage_train has the same bits on any data and pipeline ranks.
 
 Usage: same_bits_test.py CASE --train PROGRAM --source FOLDER; each case runs in its own folder.
 The environment's STOWAGE_STEPS says how many steps `random_grids_with_restarts` does, and

@@ -200,6 +200,20 @@ for axis, shared in (("data", ["zero"]), ("tensor", ["tensor", "few_heads"]),
     CASES[f"two_gpus_share_the_{axis}_axis"] = (2, two_gpus_share(shared))
 
 
+@case(gpus=2)
+def two_gpus_have_the_bits_of_one(r):
+    """With one tree of microbatches, of which each GPU has three: a number that is no node."""
+    for dtype in ("fp32", "bf16"):
+        keys = ["execution.backend=cuda", "run.same_bits=ranks", f"train.dtype={dtype}",
+                "train.global_batch_size=6", "model.untie_embeddings=true"]
+        r.run(*keys, "run.output=one.h5")
+        for name, more in {"data": [], "zero": ["parallel.zero=1", "graphs.mode=step"],
+                           "stages": ["parallel.pipeline=2"]}.items():
+            r.run(*keys, *more, f"run.output={name}.h5", ranks=2)
+            for series in ("loss", "grad_norm", "val_loss"):
+                assert_equal("one.h5", f"{name}.h5", series)
+
+
 def rank_of(pid):
     """The rank that mpirun gave to a process."""
     words = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
