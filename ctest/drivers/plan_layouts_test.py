@@ -190,6 +190,21 @@ def layouts_are_found_and_planned(r):
 
 
 @case
+def layouts_with_the_same_bits_are_found(r):
+    """Of those that one tree of microbatches covers."""
+    text = r.run("inputs/hybrid-moe-2b.toml", "--machine", "h200-cluster", "--ranks", "16",
+                 "--quick", "train.global_batch_size=32", "run.same_bits=ranks",
+                 "model.untie_embeddings=true")
+    found = re.findall(r"^ +((?:tensor|context|expert|pipeline|data)[a-z0-9 ]*)", text, re.MULTILINE)
+    assert any("data" in layout for layout in found), text
+    assert not re.search(r"(tensor|context|expert) [0-9]", text), text
+    refused = r.run("inputs/hybrid-moe-2b.toml", "--machine", "h200-cluster", "--ranks", "16",
+                    "--quick", "train.global_batch_size=32", "run.same_bits=ranks",
+                    "parallel.tensor=2", expect=2)
+    assert "run.same_bits" in refused and "parallel.tensor = 2" in refused, refused
+
+
+@case
 def layouts_of_thousands_of_ranks_are_found(r):
     """Of the largest standard deck and the machine that results/predicted has tables for."""
     ranks = 16384

@@ -56,6 +56,31 @@ def standard_decks_are_planned(r):
         assert transient_bytes(text) > 0 and predicted_ms(text, "step") > 0
 
 
+def partial_gradients(text):
+    """Bytes of the gradients, of what a plan keeps of parts of them, and of the transient."""
+    found = re.search(r"  partial gradients +(\d+) B", text)
+    gradients = int(re.search(r"  gradients +(\d+) B", text).group(1))
+    return gradients, int(found.group(1)) if found else 0, transient_bytes(text)
+
+
+@case
+def the_same_bits_have_a_price(r):
+    """A binary counter of the microbatches of a rank: log2 of them in partial gradients."""
+    deck = "inputs/hybrid-dense-1b.toml"
+    for batch, kept in ((2, 0), (4, 1), (16, 3), (32, 4)):
+        keys = (f"train.global_batch_size={batch}", "--machine", "h200")
+        text = r.run(deck, *keys, "run.same_bits=ranks")
+        gradients, partial, transient = partial_gradients(text)
+        assert abs(partial - kept * gradients) <= 0.001 * gradients, (batch, text)
+        said = re.search(rf"# same bits on any ranks: tree of {batch // 2} microbatch", text)
+        assert said, text
+        by_rank = r.run(deck, *keys)
+        assert "partial gradients" not in by_rank and "same bits" not in by_rank, by_rank
+        assert transient >= transient_bytes(by_rank) + partial - gradients, (batch, text)
+        slower = predicted_ms(text, "step") / predicted_ms(by_rank, "step")
+        assert 0.99 < slower < 1.05, (batch, slower)
+
+
 @case
 def a_plan_says_whether_it_fits(r):
     """And whose time it is: none without a machine's rates."""

@@ -13,7 +13,7 @@ import sys
 import h5py
 
 from process_cases import Cases
-from train_test import assert_equal, losses, main, states
+from train_test import EVERYTHING_LEAVES, assert_equal, losses, main, states
 
 CASES = case = Cases()
 
@@ -48,7 +48,8 @@ def any_grid_is_one_rank(r):
                 "validate.state_digest_interval=1", "eval.interval=1"]
         r.run("run.output=alone.h5", *keys)
         for i, (ranks, layout) in enumerate((grid(2, 1, "parallel.zero=1"), grid(3),
-                                             grid(4, 2, "parallel.zero=1"), grid(4, 4))):
+                                             grid(4, 2, "parallel.zero=1"), grid(4, 4),
+                                             grid(2, 1, "graphs.mode=step", *EVERYTHING_LEAVES))):
             r.run(f"run.output=grid{i}.h5", *keys, *layout, ranks=ranks)
             assert_same(r, "alone.h5", f"grid{i}.h5")
     # What the tool would say of sums by rank.
