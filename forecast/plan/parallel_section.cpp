@@ -239,6 +239,8 @@ void check_same_bits(const ParallelConfig& grid, const Deck& deck) {
     if (grid.*member > 1) refuse(cite(deck, member), "1, and data and pipeline ranks");
   if (grid.bf16_gradients)
     refuse(cite(deck, &ParallelConfig::bf16_gradients), "fp32, which rounds no partial sum");
+  if (read(deck, &ModelConfig::Mtp::depths) > 0)
+    refuse(cite(deck, &ModelConfig::Mtp::depths), "0: the losses of further tokens have no tree");
   if (grid.pipeline == 1) return;
   if (grid.schedule == PipelineSchedule::zero_bubble)
     refuse(cite(deck, &ParallelConfig::schedule), "1f1b, interleaved, auto");

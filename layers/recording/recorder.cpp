@@ -20,7 +20,7 @@ Recorder Recorder::at_depth(int depth, bool accumulate) const {
   batch.targets = further.targets;
   batch.loss_scale = batch_.further_loss_scale;
   batch.depth = depth;
-  batch.accumulate = accumulate;
+  batch.later = batch.accumulate = accumulate;
   Recorder recorder(program_, precision_, std::move(batch), handles_);
   recorder.behind_exchanges_ = behind_exchanges_;
   return recorder;

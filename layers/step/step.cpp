@@ -122,7 +122,7 @@ void require_tree(const Model& model, const Sharing& sharing) {
   STOWAGE_ASSERT(
       grid[parallel::Axis::tensor] * grid[parallel::Axis::context] * grid[parallel::Axis::expert] ==
               1 &&
-          !sharing.bf16_gradients && !model.shares_embedding() &&
+          !sharing.bf16_gradients && !model.shares_embedding() && model.further_depths() == 0 &&
           (grid[parallel::Axis::pipeline] == 1 ||
            sharing.schedule != PipelineSchedule::zero_bubble),
       "one tree of microbatches on {}", grid.describe());
