@@ -416,6 +416,33 @@ def resumed_on_other_stages(r):
 
 
 @case(ranks=4)
+def further_tokens_go_on_on_other_ranks(r):
+    """Heads of further tokens and latent experts, from each layout to another."""
+    keys = ["model.moe_latent_size=32", "model.moe_latent_norm=true", "model.mtp_num_layers=2",
+            "model.mtp_pattern=*E", "model.mtp_use_repeated_layer=true", "eval.mtp_loss=true",
+            "optim.decay_steps=6", "train.micro_batch_size=1"]
+    layouts = {"one": (1, []),
+               "stages": (4, ["parallel.pipeline=2", "parallel.tensor=2", "parallel.zero=1"]),
+               "experts": (4, ["parallel.expert=2", "parallel.context=2"])}
+    r.run("run.output=whole.h5", *keys)
+    with h5py.File("whole.h5") as file:
+        further, held_out = file["/series/mtp/loss"][:], file["/series/mtp/val_loss"][:]
+        assert further.shape == (6, 2) and held_out.shape[1:] == (2,), (further, held_out)
+        assert (further[-1] < further[0]).all(), further
+    for source, target in (("one", "stages"), ("stages", "experts"), ("experts", "one")):
+        save = [*keys, f"checkpoint.directory=ckpt_{source}"]
+        for name, layout, more in (("a", source, ["run.steps=3"]), ("b", target, [])):
+            ranks, shared = layouts[layout]
+            r.run(f"run.output={name}.h5", *save, *more, *shared, ranks=ranks)
+        assert numpy.allclose(losses("b.h5"), losses("whole.h5")[3:], rtol=2e-5), (source, target)
+        with h5py.File("b.h5") as file:
+            assert numpy.allclose(file["/series/mtp/loss"][:], further[3:], rtol=2e-5), source
+            assert numpy.allclose(file["/series/mtp/val_loss"][-1], held_out[-1], rtol=2e-5), source
+        os.remove("a.h5")
+        os.remove("b.h5")
+
+
+@case(ranks=4)
 def resumed_where_heads_and_groups_are_fewer_than_ranks(r):
     """Rows that several tensor ranks have are in a checkpoint once, whatever their number."""
     keys = ["model.num_query_groups=1", "model.mamba_num_groups=1", "optim.decay_steps=6"]

@@ -91,6 +91,10 @@ std::vector<Row<ModelConfig::Mtp>> rows<ModelConfig::Mtp>() {
            .numerics = true,
            .help = "Weight of the mean of the losses of multi-token prediction, each divided by "
                    "the number of targets of the next tokens."}),
+      row(&Mtp::evaluated, {.key = "eval.mtp_loss",
+                            .help = "Evaluations tell the loss of each depth of multi-token "
+                                    "prediction too, which takes its time. Its series is "
+                                    "mtp/val_loss in the result set."}),
   };
 }
 
@@ -169,6 +173,8 @@ void check_pattern(const std::string& pattern, const Deck& deck) {
 void check_mtp(const ModelConfig::Mtp& mtp, const Deck& deck) {
   using Mtp = ModelConfig::Mtp;
   if (mtp.depths == 0) {
+    if (mtp.evaluated)
+      throw_usage("{} needs {} above 0", cite(deck, &Mtp::evaluated), key(&Mtp::depths));
     if (!mtp.pattern.empty())
       throw_usage("{} needs {} above 0", cite(deck, &Mtp::pattern), key(&Mtp::depths));
     return;

@@ -115,6 +115,10 @@ void Recording::begin(const forecast::TrainerPlan& plan, double tokens_seen) {
                            "nat",
                            "mean over the counted targets of each depth of multi-token prediction",
                            {depths}}});
+  if (const layers::ModelConfig::Mtp& mtp = plan.options().model.mtp; mtp.evaluated)
+    mtp_validation_ = &set_->series(
+        "mtp", "val_step",
+        {{"val_loss", "nat", "held-out loss of each depth", {std::int64_t{mtp.depths}}}});
   if (const auto load = training.recorded.program.find(layers::kRouterLoad)) {
     router_layers_ = training.recorded.program.info(load).buffers.front().shape.front();
     const std::vector<std::int64_t> by_layer = {router_layers_};
@@ -298,6 +302,14 @@ void Recording::evaluation(std::int64_t step, const Evaluations& found) {
     sets += fmt::format("{} {} {:.4f}", sets.empty() ? ":" : ",", name, own.loss);
   }
   if (validation_sets_ != nullptr) validation_sets_->append(step, losses);
+  if (mtp_validation_ != nullptr) {
+    std::vector<double> by_depth;
+    for (const auto& [sum, targets] : all.further) {
+      by_depth.push_back(targets > 0 ? sum / targets : 0);
+      line.push_back({fmt::format("val_mtp_loss_{}", by_depth.size()), by_depth.back()});
+    }
+    mtp_validation_->append(step, by_depth);
+  }
   log_.write("evaluation", line);
   progress_->note(
       fmt::format("step {}: validation loss {:.4f}, accuracy {:.2f} %, of {:.0f} targets in {:.0f} "

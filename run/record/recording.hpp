@@ -112,6 +112,7 @@ class Recording {
   std::int64_t router_layers_ = 0;
   results::Series* experts_ = nullptr;  ///< if ranks share experts
   results::Series* validation_ = nullptr;
+  results::Series* mtp_validation_ = nullptr;   ///< if the deck asks for them
   results::Series* validation_sets_ = nullptr;  ///< if the deck names them
   results::Series* saved_ = nullptr;            ///< from the first file on
   std::vector<CheckpointJob::Written> files_;

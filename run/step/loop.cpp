@@ -212,6 +212,11 @@ Evaluations Loop::evaluate(std::int64_t batches) {
     found.accuracy /= found.targets;
     return found;
   };
+  const auto add = [](std::vector<std::array<double, 2>>& onto, const auto& sums) {
+    onto.resize(sums.size());
+    for (std::size_t i = 0; i < sums.size(); ++i)
+      for (const int j : {0, 1}) onto[i][j] += sums[i][j];
+  };
   Evaluations all;
   for (const inputs::Data::HeldOut& set : data_.held_out) {
     const Evaluation sums = sums_of(set, batches);
@@ -219,6 +224,7 @@ Evaluations Loop::evaluate(std::int64_t batches) {
     all.all.accuracy += sums.accuracy;
     all.all.tokens += sums.tokens;
     all.all.targets += sums.targets;
+    add(all.all.further, sums.further);
     if (!set.name.empty()) all.sets.push_back({set.name, mean(sums)});
   }
   all.all = mean(all.all);
@@ -241,6 +247,11 @@ Evaluation Loop::sums_of(const inputs::Data::HeldOut& set, std::int64_t batches)
     sums.loss += loss[0];
     sums.targets += loss[1];
     sums.accuracy += read_values(executor, recorded.hits, 0)[0];
+    sums.further.resize(recorded.mtp_losses.size());
+    for (std::size_t depth = 0; depth < sums.further.size(); ++depth) {
+      const std::vector<double> found = read_values(executor, recorded.mtp_losses[depth], 0);
+      for (const int j : {0, 1}) sums.further[depth][j] += found[j];
+    }
   }
   return sums;
 }

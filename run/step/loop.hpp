@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -65,6 +66,8 @@ struct Evaluation {
   double accuracy = 0;  ///< part of them whose logit is the largest
   double tokens = 0;    ///< of held-out documents that were read, on all ranks
   double targets = 0;   ///< of them, those that are counted
+  /// By depth of multi-token prediction, if asked for: the sum of losses, and targets.
+  std::vector<std::array<double, 2>> further = {};
 };
 
 /// What all validation sets show together, and each one if the deck names them.

@@ -135,7 +135,12 @@ def compare(family, programs, folder):
         with h5py.File("run1.h5") as file:
             errors["mtp losses"] = relative_error(file["/series/mtp/loss"][0],
                                                   outputs["mtp_losses"])
-    errors["logits"] = error_of_logits(programs, keys, outputs, tolerance)
+    further = ["eval.mtp_loss=true"] if "mtp_losses" in outputs else []
+    errors["logits"] = error_of_logits(programs, keys + further, outputs, tolerance)
+    if further:
+        with h5py.File("evaluation.h5") as file:
+            errors["held-out mtp losses"] = relative_error(file["/series/mtp/val_loss"][0],
+                                                           outputs["mtp_losses"])
     before = published.read_folder(folder / "model")
     after = published.read_safetensors(folder / "reference" / "updated.safetensors")
     steps = {}
