@@ -40,7 +40,8 @@ double matrix_flops(const layers::Parameter& parameter, const layers::MuonConfig
   double flops = 0;
   for (const std::int64_t some : layers::matrix_rows(parameter, muon.split))
     flops += kernels::newton_schulz_flops(some, columns, muon.steps);
-  return flops * static_cast<double>(parameter.global_elements() / (rows * columns));
+  const std::int64_t experts = parameter.global_elements() / (rows * columns);
+  return static_cast<double>(experts) * flops;
 }
 
 parallel::GridShape without(parallel::GridShape shape, std::initializer_list<Axis> axes) {
