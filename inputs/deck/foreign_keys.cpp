@@ -60,7 +60,7 @@ constexpr std::string_view kSave = "write checkpoint.interval";
 constexpr std::string_view kFolder = "write checkpoint.directory";
 constexpr std::string_view kDevice = "write execution.backend";
 constexpr std::string_view kTheta = "write model.rope_theta";
-constexpr std::string_view kAdamW = "there is AdamW alone: leave it out";
+constexpr std::string_view kOptimizer = "write optim.optimizer, \"adamw\" or \"muon\"";
 constexpr std::string_view kMix =
     "write data.mix, a list of NAME=PATH, and data.mix_weights, a list of their shares";
 constexpr std::string_view kGraphs = "write graphs.mode";
@@ -159,7 +159,7 @@ constexpr auto kForeign = std::to_array<Foreign>({
     {"grad_clip", kClip},
     {"max_norm", kClip},
     {"max_grad_norm", kClip},
-    {"optimizer", kAdamW},
+    {"optimizer", kOptimizer},
     // The run.
     {"max_steps", kSteps},
     {"max_iters", kSteps},

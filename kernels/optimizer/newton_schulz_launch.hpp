@@ -34,7 +34,8 @@ struct NewtonSchulzRoom {
 
   NewtonSchulzRoom(const NewtonSchulz& op, void* workspace) {
     const auto take = [&]<class T>(T*& part, std::int64_t elements) {
-      part = reinterpret_cast<T*>(static_cast<std::byte*>(workspace) + bytes);
+      if (workspace != nullptr)
+        part = reinterpret_cast<T*>(static_cast<std::byte*>(workspace) + bytes);
       constexpr std::size_t kAlign = 256;
       const std::size_t size = static_cast<std::size_t>(elements) * sizeof(T);
       bytes += (size + kAlign - 1) / kAlign * kAlign;
