@@ -49,6 +49,7 @@ def any_grid_is_one_rank(r):
         r.run("run.output=alone.h5", *keys)
         for i, (ranks, layout) in enumerate((grid(2, 1, "parallel.zero=1"), grid(3),
                                              grid(4, 2, "parallel.zero=1"), grid(4, 4),
+                                             grid(3, 3, "parallel.schedule=zero_bubble"),
                                              grid(2, 1, "graphs.mode=step", *EVERYTHING_LEAVES))):
             r.run(f"run.output=grid{i}.h5", *keys, *layout, ranks=ranks)
             assert_same(r, "alone.h5", f"grid{i}.h5")
@@ -82,8 +83,6 @@ def what_no_tree_covers_is_refused(r):
             ("parallel.context=2",): ["parallel.context = 2", "allowed: 1"],
             ("parallel.expert=2",): ["parallel.expert = 2", "allowed: 1"],
             ("parallel.gradient_dtype=bf16",): ["parallel.gradient_dtype", "allowed: fp32"],
-            ("parallel.pipeline=2", "parallel.schedule=zero_bubble"):
-                ["parallel.schedule", "allowed: 1f1b, interleaved, auto"],
             ("parallel.pipeline=2", "model.untie_embeddings=false"):
                 ["model.untie_embeddings", "allowed: 1 pipeline rank"]}.items():
         r.refuse(*TREE, *keys, says=["run.same_bits = \"ranks\"", *says], ranks=2)

@@ -20,8 +20,8 @@ struct Candidate {
 std::vector<Candidate> candidates(const PipelineInputs& options) {
   if (options.schedule != layers::PipelineSchedule::automatic)
     return {{options.schedule, options.model.virtual_stages}};
-  std::vector<Candidate> all{{layers::PipelineSchedule::one_forward_one_backward, 1}};
-  if (!options.same_on_ranks) all.push_back({layers::PipelineSchedule::zero_bubble, 1});
+  std::vector<Candidate> all{{layers::PipelineSchedule::one_forward_one_backward, 1},
+                             {layers::PipelineSchedule::zero_bubble, 1}};
   const int ranks = options.ranks.shape[parallel::Axis::pipeline];
   const bool in_groups = options.step.microbatches % ranks == 0;
   if (const int stages = options.model.virtual_stages; stages > 1 && in_groups)

@@ -20,7 +20,6 @@ struct PipelineInputs {
   double zero_bubble_bytes = 0;  ///< see Sharing
   const layers::Optimizer* optimizer = &layers::kAdamw;
   layers::StatesOnHost host = {};
-  bool same_on_ranks = false;  ///< see Sharing
 };
 
 /// How a model is cut and its microbatches passed on, and what that is expected to take. Every rank

@@ -241,10 +241,7 @@ void check_same_bits(const ParallelConfig& grid, const Deck& deck) {
     refuse(cite(deck, &ParallelConfig::bf16_gradients), "fp32, which rounds no partial sum");
   if (read(deck, &ModelConfig::Mtp::depths) > 0)
     refuse(cite(deck, &ModelConfig::Mtp::depths), "0: the losses of further tokens have no tree");
-  if (grid.pipeline == 1) return;
-  if (grid.schedule == PipelineSchedule::zero_bubble)
-    refuse(cite(deck, &ParallelConfig::schedule), "1f1b, interleaved, auto");
-  if (read(deck, &ModelConfig::tied_embeddings))
+  if (grid.pipeline > 1 && read(deck, &ModelConfig::tied_embeddings))
     refuse(
         cite(deck, &ParallelConfig::pipeline) + " and " + cite(deck, &ModelConfig::tied_embeddings),
         "1 pipeline rank, or embeddings that are not tied");

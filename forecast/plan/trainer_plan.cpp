@@ -72,7 +72,7 @@ PipelineInputs pipeline_inputs(const TrainerOptions& options) {
       options.model,           options.precision,        options.step,
       options.sharing.ranks,   options.sharing.schedule, options.planner.rates,
       options.planner.policy,  options.sharing.zero,     options.sharing.zero_bubble_bytes,
-      options.state.optimizer, options.state.host,       options.sharing.same_on_ranks};
+      options.state.optimizer, options.state.host};
   expected.step.capacity = options.capacities.back();
   expected.step.capacity_factor = capacity_factors(options).front();
   return expected;

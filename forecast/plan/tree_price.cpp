@@ -8,9 +8,10 @@
 namespace stowage::forecast {
 
 std::string TreePrice::text(bool timed) const {
-  std::string text = fmt::format(
-      "tree of {} microbatches: {} of partial gradients, {} more through memory", microbatches,
-      results::quantity(kept_bytes, "B"), results::quantity(moved_bytes, "B"));
+  std::string text =
+      fmt::format("tree of {} microbatch{}: {} of partial gradients, {} more through memory",
+                  microbatches, microbatches == 1 ? "" : "es", results::quantity(kept_bytes, "B"),
+                  results::quantity(moved_bytes, "B"));
   if (timed) text += fmt::format(" in {:.3f} ms", 1e3 * adding_s);
   if (wire_bytes > 0)
     text += fmt::format(", {} to other ranks: {} partial sum{} of each gradient",

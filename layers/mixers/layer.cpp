@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <map>
 
 #include "execution/error.hpp"
@@ -54,6 +55,21 @@ std::vector<Parameter> Layer::parameters() const {
   std::vector<Parameter> all = mixer_->parameters();
   all.push_back(norm_);
   return all;
+}
+
+std::vector<Parameter> Layer::parameters(Recorder& recorder, bool later) const {
+  const PostponedOps& weights = recorder.kept<Saved>(*this).weights;
+  std::vector<Parameter> some = parameters();
+  std::erase_if(some, [&](const Parameter& parameter) {
+    const Use gradient = write(recorder.gradient(parameter));
+    const bool is_later = std::ranges::any_of(weights.ops, [&](const PostponedOps::One& one) {
+      return std::ranges::any_of(one.op.uses, [&](const Use& use) {
+        return use.tensor == gradient.tensor && use.access != Access::read;
+      });
+    });
+    return is_later != later;
+  });
+  return some;
 }
 
 Stream Layer::forward(Recorder& recorder, Stream stream) const {

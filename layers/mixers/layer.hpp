@@ -82,6 +82,8 @@ class Layer {
   std::string prefix() const;
   /// Parameters in backward order: the mixer's, then the norm's.
   std::vector<Parameter> parameters() const;
+  /// Those whose gradients this microbatch's backward has left for later, or the others.
+  std::vector<Parameter> parameters(Recorder& recorder, bool later) const;
 
   Stream forward(Recorder& recorder, Stream stream) const;
   /// The same of one more token of each sequence.

@@ -131,35 +131,42 @@ void Model::decode(Recorder& recorder) const {
 }
 
 Tensor Model::backward(Recorder& recorder, const Stage& stage, Tensor dout,
-                       const Finished& finished) const {
+                       const Finished& finished, const Stored& stored) const {
+  const bool later = recorder.batch().weights_later;
   Tensor dsum = dout;
   if (stage.head) {
     const Tensor dhidden =
         mtp_ ? mtp_->backward(recorder, config_.tied_embeddings, finished) : Tensor{};
     dsum = head_.backward(recorder, dhidden);
+    if (stored) stored(head_.parameters());
     finished(head_.parameters(),
              stage.end > stage.begin && backward_begins_with_exchange(stage.end - 1));
   }
   for (int i = stage.end; i-- > stage.begin;) {
     const Layer& layer = layers_[static_cast<std::size_t>(i)];
     dsum = layer.backward(recorder, dsum);
-    if (!recorder.batch().weights_later)
+    if (stored) stored(later ? layer.parameters(recorder, false) : layer.parameters());
+    if (!later)
       finished(layer.parameters(), i > stage.begin && backward_begins_with_exchange(i - 1));
   }
   if (!stage.embedding) return dsum;
   // The head of this stage, if the weight is its too, has stored its gradient already.
   embedding_.backward(recorder, dsum,
                       recorder.batch().accumulate || (stage.head && head_has_embedding()));
+  if (stored) stored({&embedding(), 1});
   if (!shares_embedding()) finished({&embedding(), 1}, false);
   return {};
 }
 
-void Model::backward_weights(Recorder& recorder, const Stage& stage,
-                             const Finished& finished) const {
+void Model::backward_weights(Recorder& recorder, const Stage& stage, const Finished& finished,
+                             const Stored& stored) const {
   if (stage.head && mtp_) mtp_->backward_weights(recorder, finished);
   const std::span<const Layer> own = layers(stage);
   for (std::size_t i = own.size(); i-- > 0;) {
+    const std::vector<Parameter> later =
+        stored ? own[i].parameters(recorder, true) : std::vector<Parameter>{};
     own[i].backward_weights(recorder);
+    if (stored) stored(later);
     finished(own[i].parameters(), false);
   }
 }

@@ -75,14 +75,17 @@ class Model {
   /// Called after the ops that finish the gradients of some parameters, with whether the layer that
   /// comes next begins with an exchange, which must not wait for sums of gradients.
   using Finished = std::function<void(std::span<const Parameter>, bool exchange_follows)>;
+  /// Called after the ops that make all that a microbatch adds to the gradients of some parameters.
+  using Stored = std::function<void(std::span<const Parameter>)>;
   /// Records backward of the microbatch whose forward was recorded last in this slot.
   /// @param dout (rows, D) gradient of what forward returned; none on the last stage
   /// @return gradient of what it was given; none on the first stage
-  Tensor backward(Recorder& recorder, const Stage& stage, Tensor dout,
-                  const Finished& finished) const;
+  Tensor backward(Recorder& recorder, const Stage& stage, Tensor dout, const Finished& finished,
+                  const Stored& stored = {}) const;
   /// Records what backward has left for later of the gradients of layers' weights, which finishes
   /// those of all of a layer's parameters.
-  void backward_weights(Recorder& recorder, const Stage& stage, const Finished& finished) const;
+  void backward_weights(Recorder& recorder, const Stage& stage, const Finished& finished,
+                        const Stored& stored = {}) const;
   /// As forward, up to the loss alone.
   Tensor evaluate(Recorder& recorder, const Stage& stage, Tensor in = {}) const;
   /// Records one more token of each sequence, on the one rank that has the whole model, up to its

@@ -100,20 +100,19 @@ PassRecorder::PassRecorder(Program& program, const Model& model, Handles& handle
   recorder.clear("microbatch", write(index_));
 }
 
-void PassRecorder::record(const RankPasses& passes, const Finished& finished,
-                          const std::function<void()>& exchanged) {
+void PassRecorder::record(const RankPasses& passes, const Model::Finished& finished,
+                          const std::function<void()>& exchanged, const Stored& stored) {
   for (const PassSection& section : passes) {
     program_.begin_section(section.name, section.repeat);
-    record(section, finished, exchanged);
+    record(section, {finished, exchanged, stored});
   }
 }
 
-void PassRecorder::record(const PassSection& section, const Finished& finished,
-                          const std::function<void()>& exchanged) {
+void PassRecorder::record(const PassSection& section, const Callbacks& callbacks) {
   int before = -1;  // where the pass before begins, if it is no part of another
   for (const Pass& pass : section.passes) {
     const int begin = static_cast<int>(program_.ops().size());
-    record(pass, section.repeat, finished, exchanged);
+    record(pass, section.repeat, callbacks);
     if (pass.overlapping) {
       STOWAGE_ASSERT(before >= 0, "no pass for microbatch {} to go beside", pass.slot);
       put_side_by_side(program_, before, begin);
@@ -122,9 +121,11 @@ void PassRecorder::record(const PassSection& section, const Finished& finished,
   }
 }
 
-/// In a section that repeats it is known on the device alone.
+/// In a section that repeats it is known on the device alone. Weights' gradients are put off for
+/// some microbatches only, in sections where each has a slot of its own.
 parallel::Leaf PassRecorder::microbatch_of(const Pass& pass, int repeat) {
   std::int64_t& passed = passed_[{pass.kind, pass.chunk}];
+  if (pass.kind == Pass::Kind::weights) passed = pass.slot;
   parallel::Leaf microbatch{.number = passed};
   passed += repeat;
   if (repeat > 1) microbatch.index = index_;
@@ -134,8 +135,7 @@ parallel::Leaf PassRecorder::microbatch_of(const Pass& pass, int repeat) {
   return microbatch;
 }
 
-void PassRecorder::record(const Pass& pass, int repeat, const Finished& finished,
-                          const std::function<void()>& exchanged) {
+void PassRecorder::record(const Pass& pass, int repeat, const Callbacks& callbacks) {
   if (pass.kind == Pass::Kind::exchange) return exchange(pass.transfers);
   const bool backward = pass.kind == Pass::Kind::backward || pass.kind == Pass::Kind::weights;
   const auto scope = program_.enter("microbatch", -1, pass.slot, backward);
@@ -144,17 +144,28 @@ void PassRecorder::record(const Pass& pass, int repeat, const Finished& finished
   batch.weights_later = pass.weights_later;
   Recorder recorder(program_, model_.precision(), batch, handles_);
   const parallel::Leaf microbatch = microbatch_of(pass, repeat);
-  if (!backward) return forward(pass, microbatch, recorder);
+  if (backward)
+    this->backward(pass, microbatch, callbacks, recorder);
+  else
+    forward(pass, microbatch, recorder);
+}
+
+void PassRecorder::backward(const Pass& pass, const parallel::Leaf& microbatch,
+                            const Callbacks& callbacks, Recorder& recorder) {
   const Model::Finished done = [&](std::span<const Parameter> parameters, bool exchange_follows) {
-    if (finished && (pass.last || options_.values != nullptr))
-      finished(parameters, exchange_follows, microbatch);
+    if (pass.last && callbacks.finished) callbacks.finished(parameters, exchange_follows);
   };
-  if (pass.last) recorder.behind_exchanges(exchanged);
-  if (pass.kind == Pass::Kind::weights)
-    return model_.backward_weights(recorder, stage(pass.chunk), done);
-  Passing& passing = passing_[{pass.chunk, pass.slot}];
+  Model::Stored stored;
+  if (options_.values != nullptr)
+    stored = [&](std::span<const Parameter> parameters) {
+      if (callbacks.stored) callbacks.stored(parameters, microbatch);
+    };
+  if (pass.last) recorder.behind_exchanges(callbacks.exchanged);
   const Stage& stage = this->stage(pass.chunk);
-  passing.din = model_.backward(recorder, stage, passing.dout, done);
+  if (pass.kind == Pass::Kind::weights)
+    return model_.backward_weights(recorder, stage, done, stored);
+  Passing& passing = passing_[{pass.chunk, pass.slot}];
+  passing.din = model_.backward(recorder, stage, passing.dout, done, stored);
   if (options_.values != nullptr)
     options_.values->add_layers(program_, stage.begin, stage.end, microbatch);
 }

@@ -102,18 +102,17 @@ class PassRecorder {
     StepValues* values = nullptr;
   };
 
-  /// As Model::Finished, with the microbatch: of all of them if they store gradients apart, else of
-  /// the last alone.
-  using Finished = std::function<void(std::span<const Parameter>, bool exchange_follows,
-                                      const parallel::Leaf& microbatch)>;
+  /// As Model::Stored, with the microbatch: where these store gradients apart.
+  using Stored = std::function<void(std::span<const Parameter>, const parallel::Leaf& microbatch)>;
 
   /// @param handles of the whole recording; outlives this, as do program and model
   PassRecorder(Program& program, const Model& model, Handles& handles, Options options);
 
   /// @param finished called behind the ops that complete the gradients of some parameters
   /// @param exchanged called behind the exchanges of layers whose gradients are completed
-  void record(const RankPasses& passes, const Finished& finished = {},
-              const std::function<void()>& exchanged = {});
+  /// @param stored called behind the ops that make what a microbatch adds to some gradients
+  void record(const RankPasses& passes, const Model::Finished& finished = {},
+              const std::function<void()>& exchanged = {}, const Stored& stored = {});
 
  private:
   /// What a microbatch brings to this stage and takes from it.
@@ -122,10 +121,16 @@ class PassRecorder {
     Tensor dout, din;  ///< their gradients
   };
 
-  void record(const PassSection& section, const Finished& finished,
-              const std::function<void()>& exchanged);
-  void record(const Pass& pass, int repeat, const Finished& finished,
-              const std::function<void()>& exchanged);
+  struct Callbacks {
+    const Model::Finished& finished;
+    const std::function<void()>& exchanged;
+    const Stored& stored;
+  };
+
+  void record(const PassSection& section, const Callbacks& callbacks);
+  void record(const Pass& pass, int repeat, const Callbacks& callbacks);
+  void backward(const Pass& pass, const parallel::Leaf& microbatch, const Callbacks& callbacks,
+                Recorder& recorder);
   void exchange(const std::vector<StageTransfer>& transfers);
   /// The tensor that a transfer sends, or makes for what it receives.
   Tensor passed(const StageTransfer& transfer);

@@ -37,7 +37,7 @@ GradientTree::GradientTree(Recorder& recorder, const execution::PersistentLayout
 }
 
 void GradientTree::add(std::span<const Parameter> parameters, const parallel::Leaf& microbatch) {
-  if (tree_.most_kept() == 0) return;
+  if (tree_.most_kept() == 0 || parameters.empty()) return;
   std::map<std::string, std::vector<Range>> ranges;  // by bucket, neighbours as one
   for (const Parameter& parameter : parameters) {
     const std::string name = gradient_name(parameter.name);

@@ -119,13 +119,11 @@ void judge_rows(Recorder& recorder, const Model& model, const TrainingProgram& s
 /// @throws Error if microbatches cannot be added by one tree on these ranks
 void require_tree(const Model& model, const Sharing& sharing) {
   const parallel::GridShape& grid = model.ranks().shape;
-  STOWAGE_ASSERT(
-      grid[parallel::Axis::tensor] * grid[parallel::Axis::context] * grid[parallel::Axis::expert] ==
-              1 &&
-          !sharing.bf16_gradients && !model.shares_embedding() && model.further_depths() == 0 &&
-          (grid[parallel::Axis::pipeline] == 1 ||
-           sharing.schedule != PipelineSchedule::zero_bubble),
-      "one tree of microbatches on {}", grid.describe());
+  const int sharers =
+      grid[parallel::Axis::tensor] * grid[parallel::Axis::context] * grid[parallel::Axis::expert];
+  STOWAGE_ASSERT(sharers == 1 && !sharing.bf16_gradients && !model.shares_embedding() &&
+                     model.further_depths() == 0,
+                 "one tree of microbatches on {}", grid.describe());
 }
 
 /// Whether an op is of a layer of experts.
@@ -196,21 +194,21 @@ TrainingProgram record_training(const Model& model, const StepShape& shape, cons
   GradientBuckets buckets(program, layout, sharing, tree ? &*tree : nullptr);
   std::optional<OwnNorm> own;
   if (step.own_norm) own.emplace(recorder, model);
-  const auto finished = [&](std::span<const Parameter> parameters, bool exchange_follows,
-                            const parallel::Leaf& microbatch) {
-    if (tree) tree->add(parameters, microbatch);
-    if (!microbatch.last) return;
+  const auto finished = [&](std::span<const Parameter> parameters, bool exchange_follows) {
     if (own) own->finished(parameters);
     buckets.finished(parameters, exchange_follows);
   };
   PassRecorder(program, model, handles,
                {shape, step.inputs, step.loss_scale, step.loss, values ? &*values : nullptr})
-      .record(training_passes(model, shape.microbatches, sharing), finished,
-              [&] { buckets.sum_due(); });
+      .record(
+          training_passes(model, shape.microbatches, sharing), finished, [&] { buckets.sum_due(); },
+          [&](std::span<const Parameter> parameters, const parallel::Leaf& microbatch) {
+            tree->add(parameters, microbatch);
+          });
   program.begin_section("epilogue");
   if (model.shares_embedding()) {
     add_tied_gradients(recorder, model);
-    finished({&model.embedding(), 1}, false, {.last = true});
+    finished({&model.embedding(), 1}, false);
   }
   if (own) own->record(step.own_norm);
   std::vector<Tensor> added = values_of(step, model, recorder, values);
