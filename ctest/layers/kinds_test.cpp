@@ -120,6 +120,31 @@ TEST(kinds, finite_differences_agree_with_latent_experts_and_further_tokens) {
   }
 }
 
+TEST(kinds, keys_of_latent_experts_and_further_tokens_are_refused_by_name) {
+  const auto refusal = [](std::vector<std::string> overrides) -> std::string {
+    try {
+      (void)deck_of("E", std::move(overrides));
+    } catch (const execution::Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto expect = [&](std::vector<std::string> overrides,
+                          std::initializer_list<std::string_view> parts) {
+    const std::string text = refusal(std::move(overrides));
+    for (const std::string_view part : parts)
+      EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
+  };
+  expect({"model.moe_latent_norm=true"}, {"model.moe_latent_norm", "model.moe_latent_size"});
+  expect({"model.moe_latent_size=129"}, {"model.moe_latent_size = 129", "model.hidden_size"});
+  expect({"model.mtp_num_layers=1"}, {"model.mtp_num_layers = 1", "model.mtp_pattern"});
+  expect({"model.mtp_pattern=E"}, {"model.mtp_pattern", "model.mtp_num_layers above 0"});
+  expect({"model.mtp_num_layers=1", "model.mtp_pattern=*|E"},
+         {"model.mtp_pattern", "letter '|' at position 2", "* attention"});
+  expect({"eval.mtp_loss=true"}, {"eval.mtp_loss", "model.mtp_num_layers"});
+  EXPECT_EQ(refusal({"model.mtp_num_layers=1", "model.mtp_pattern=E", "eval.mtp_loss=true"}), "");
+}
+
 TEST(kinds, no_state_goes_from_one_document_to_the_next) {
   for (const layers::Kind* kind : layers::all_kinds()) {
     const auto refusal = [&](const char* packing) -> std::string {

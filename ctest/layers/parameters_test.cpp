@@ -87,7 +87,7 @@ TEST(parameters, qwen_models_have_as_many_as_in_transformers) {
   EXPECT_EQ(count_of(experts), 34'660'610'688);
 }
 
-// As published, with the biases that choose experts: the counts follow from the shapes of the files.
+// As published, with the biases that choose experts: counts follow from the shapes of the files.
 TEST(parameters, nemotron_decks_have_as_many_as_are_published) {
   const auto count_of_deck = [](const std::string& name, bool further = true) {
     layers::ModelConfig config =

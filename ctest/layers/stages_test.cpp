@@ -150,6 +150,9 @@ TEST(stages, a_wide_vocabulary_takes_layers_from_the_last_stage) {
   const int narrow = layers_of_first();
   options.model.vocabulary = 1000;
   EXPECT_GT(layers_of_first(), narrow);
+  options.model.vocabulary = 16;
+  predict_further(options, true, "--");  // which stands with the head
+  EXPECT_GT(layers_of_first(), narrow);
   options.model.pattern = "--|------";
   EXPECT_EQ(layers_of_first(), 2);
 }

@@ -35,8 +35,8 @@ forecast::TrainerOptions tiny_options(const std::string& pattern, execution::Dty
 /// them, norms about 0, SwiGLU, a softmax router and a gated shared expert.
 void use_gates(forecast::TrainerOptions& options);
 
-/// Experts in a latent width with a norm of their sum, and two heads of further tokens. Their blocks
-/// are attention and experts, or what else is asked for.
+/// Experts in a latent width with a norm of their sum, and two heads of further tokens. Their
+/// blocks are attention and experts, or what else is asked for.
 void predict_further(forecast::TrainerOptions& options, bool shared_block,
                      const std::string& pattern = "*E");
 

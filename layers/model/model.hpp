@@ -59,8 +59,8 @@ class Model {
   /// The layer of the whole model that a parameter belongs to. -1 is the embedding,
   /// config().layers() the head, with the heads of further tokens.
   int part_of(const std::string& parameter) const;
-  /// Whether the head's end of the model has the embedding's weight: it is tied, or heads of further
-  /// tokens read it.
+  /// Whether the head's end of the model has the embedding's weight: it is tied, or heads of
+  /// further tokens read it.
   bool head_has_embedding() const { return config_.tied_embeddings || mtp_; }
   /// True if this rank has the embedding's weight for one end of the model and another rank for the
   /// other: their gradients are to be added. backward() leaves that, and calling `finished`, to the

@@ -84,8 +84,8 @@ struct PostponedOps {
   std::vector<One> ops;
 };
 
-/// What layers keep between the passes of one recording, by layer, slot and depth. Layers themselves never
-/// change, so a model can be recorded any number of times.
+/// What layers keep between the passes of one recording, by layer, slot and depth. Layers never
+/// change themselves, so a model can be recorded any number of times.
 class Handles {
  public:
   template <class Kept>

@@ -39,7 +39,7 @@ struct StepReport {
   double loss = 0;        ///< mean over the counted targets of all ranks
   double aux_loss = 0;    ///< load balancing, over all routers; not part of `loss`
   double z_loss = 0;      ///< of router logits; not part of `loss`
-  /// By depth, of heads of further tokens: mean over the counted targets of each; not part of `loss`
+  /// By depth, of heads of further tokens: mean over the counted targets; not part of `loss`
   std::vector<double> mtp_losses;
   double grad_norm = 0;  ///< before clipping
   double lr = 0;

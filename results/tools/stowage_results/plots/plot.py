@@ -45,7 +45,8 @@ class AlongTokens:
 
     def series(self, path):
         series, seen = self.result.series(path), self.result.series("train/tokens")
-        by_step = path.startswith(("train/", "router_load/", "gradient_norms/", "mtp/", "val_loss/"))
+        by_step = path.startswith(
+            ("train/", "router_load/", "gradient_norms/", "mtp/", "val_loss/"))
         return (np.interp(series[0], *seen), series[1]) if series and seen and by_step else series
 
 
