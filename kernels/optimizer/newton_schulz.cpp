@@ -110,10 +110,14 @@ Cost NewtonSchulz::cost() const {
   const double matrices = bytes(count * rows * columns, storage);
   const double squares = bytes(count * n * n, storage);
   // Of a step: X read twice and written; A written, mirrored, read three times; the polynomial.
+  // Tiles of a batch fill multiprocessors together.
   const double times = options.steps;
-  return {static_cast<double>(count) * newton_schulz_flops(rows, columns, options.steps),
-          3 * matrices + times * (3 * matrices + 9 * squares),
-          times * static_cast<double>(count) * product_idle_flops(n, longer, n)};
+  const std::int64_t blocks = (n + symmetric_block(n) - 1) / symmetric_block(n);
+  Cost cost{static_cast<double>(count) * newton_schulz_flops(rows, columns, options.steps),
+            3 * matrices + times * (3 * matrices + 9 * squares),
+            times * product_idle_flops(count * n, longer, n)};
+  cost.more_kernels = 1 + times * static_cast<double>(2 * blocks + 3);
+  return cost;
 }
 
 STOWAGE_OPERATOR_RUN(NewtonSchulz)
