@@ -124,7 +124,10 @@ void Router::add_losses(Recorder& recorder, const Choices& choices) const {
   SomeRows losses = recorder.program().find(kRouterLosses);
   if (!losses.whole) return;
   const Tensor by_layer = recorder.program().find(kLayerLosses);
-  if (by_layer) losses = {by_layer, {2 * options_.layer, 2 * options_.layer + 2}};
+  if (by_layer) {
+    const std::int64_t first = std::int64_t{2} * options_.layer;
+    losses = {by_layer, {first, first + 2}};
+  }
   recorder.compute("router_losses",
                    kernels::RouterLosses{.tokens = recorder.rows(),
                                          .options = options(recorder),

@@ -29,7 +29,8 @@ void StepValues::add_layers(Program& program, int begin, int end,
   if (layers_ > 0) add(program, begin, end, microbatch);
 }
 
-void StepValues::add(Program& program, int begin, int end, const parallel::Leaf& microbatch) {
+void StepValues::add(Program& program, std::int64_t begin, std::int64_t end,
+                     const parallel::Leaf& microbatch) {
   if (kept_.empty()) return;
   program.append(parallel::add_leaf(program, fmt::format("values/{}/{}", microbatch.text(), begin),
                                     values_, kept_, {rows(begin, end)}, microbatch, tree_));

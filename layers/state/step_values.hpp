@@ -27,11 +27,14 @@ class StepValues {
   void finish(Recorder& recorder, Tensor loss, Tensor router_losses) const;
 
  private:
-  void add(Program& program, int begin, int end, const parallel::Leaf& microbatch);
-  static execution::Range rows(int begin, int end) { return {2 * begin, 2 * end}; }
+  void add(Program& program, std::int64_t begin, std::int64_t end,
+           const parallel::Leaf& microbatch);
+  static execution::Range rows(std::int64_t begin, std::int64_t end) {
+    return {2 * begin, 2 * end};
+  }
   std::int64_t elements() const { return 2 * (layers_ + 1); }
 
-  int layers_;
+  std::int64_t layers_;
   parallel::SumTree tree_;
   Tensor values_;             ///< (2 (layers + 1)) accum
   std::vector<Tensor> kept_;  ///< likewise
