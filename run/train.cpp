@@ -455,7 +455,7 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   using Use = Checkpointing::Use;
   Checkpointing checkpoints(deck, world, data_digest,
                             options.evaluate_only ? Use::evaluate : Use::train);
-  ExportJobs exports(deck, checkpoints.first_step());
+  ExportJobs exports(deck, checkpoints.first_step(), world.rank() == 0 && !options.evaluate_only);
   check_evaluation(deck, options, data, checkpoints, microbatches);
   if (!options.evaluate_only && inputs::read(deck, &inputs::RunConfig::steps) == 0)
     execution::throw_usage("{}: nothing to train; see --dry-run",

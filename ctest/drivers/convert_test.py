@@ -370,20 +370,22 @@ def a_run_goes_on_from_weights_and_back(p):
 
 @case
 def a_run_publishes_its_checkpoints(p):
-    """The first checkpoint of each three steps, as stowage_convert writes it; what is there of an
-    older run, or of one that was killed, is replaced."""
+    """The first checkpoint of each three steps, as stowage_convert writes it. What has the name of
+    a folder gets another; what a run that was killed has left goes."""
     model = FIXTURES / "nemotron_h" / "model"
     p.run("convert", "import", model, "--out", "ck", "--deck", "it.toml")
     keys = ["train.seq_length=16", "train.global_batch_size=2", "data.held_out_fraction=0",
             "checkpoint.interval=2", "checkpoint.export_interval=3", "checkpoint.keep_last=9",
             "optim.decay_steps=9"]
     pathlib.Path("ck/published/step_00000004").mkdir(parents=True)
+    pathlib.Path("ck/published/step_00000004/mine").write_text("mine")
     pathlib.Path("ck/published/step_00000004.part").mkdir()
     said = p.run("train", "it.toml", *keys, "run.steps=5", "run.output=a.h5", ranks=2).stdout
     assert "ck/published/step_00000004: " in said and said.count("# published: ") == 1, said
     p.run("train", "it.toml", *keys, "run.steps=6", "run.output=b.h5")
     made = sorted(path.name for path in pathlib.Path("ck/published").iterdir())
-    assert made == ["step_00000004", "step_00000006"], made
+    assert made == ["step_00000004", "step_00000004.older_1", "step_00000006"], made
+    assert pathlib.Path("ck/published", made.pop(1), "mine").read_text() == "mine"
     for name in made:
         p.run("convert", "export", f"ck/{name}.h5", "--out", f"{name}.alone")
         folder = pathlib.Path(f"{name}.alone")
@@ -392,6 +394,10 @@ def a_run_publishes_its_checkpoints(p):
             assert file.read_bytes() == theirs.read_bytes(), theirs
         assert len(list(folder.iterdir())) == len(list((folder.parent / "ck/published" /
                                                         name).iterdir()))
+    pathlib.Path("file").mkdir()
+    pathlib.Path("file/published").write_text("")
+    p.refuse("train", "it.toml", *keys, "checkpoint.directory=file",
+             says=["checkpoint.export_interval = 3", "file/published"])
     p.refuse("train", "it.toml", "checkpoint.export_interval=2", "checkpoint.directory=",
              says=["checkpoint.export_interval", "checkpoint.directory"])
     p.refuse("train", "it.toml", *keys, "checkpoint.directory=new", "model.pattern=MG",

@@ -1,10 +1,11 @@
 #!/usr/bin/python3
-"""What a run of stowage_train says of its layers: losses of routers, the load of experts, norms of
-gradients.
+"""What a run of stowage_train says of its layers: losses of routers and of further tokens, the load
+of experts, norms of gradients.
 
 Usage: routers_test.py CASE --train PROGRAM --source FOLDER. Each case runs in a folder of its own.
 """
 import json
+import pathlib
 import sys
 
 import h5py
@@ -35,6 +36,17 @@ def losses_of_routers_are_reported(r):
     r.run("run.output=none.h5")
     with h5py.File("none.h5") as file:
         assert "router" not in file["/series"]
+
+
+@case
+def a_depth_without_targets_has_no_loss(r):
+    r.run("model.mtp_num_layers=3", "model.mtp_pattern=*", "data.synthetic_document_length=2",
+          "run.steps=2", "eval.mtp_loss=true")
+    lines = [json.loads(line) for line in pathlib.Path("tiny.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if "mtp_loss_1" in line]
+    assert steps and all(line["mtp_loss_1"] > 0 and line["mtp_loss_3"] is None for line in steps)
+    assert [line["val_mtp_loss_3"] for line in lines if "val_mtp_loss_3" in line] == [None]
+    assert "conforms" in validate(r, "tiny.h5").stdout
 
 
 @case(ranks=2)

@@ -32,7 +32,7 @@ elseif(NOT modulefile)
   message(FATAL_ERROR "no modulefile is installed")
 endif()
 # Bash completes what the programs say of themselves, and decks of the prefix.
-file(WRITE "${SCRATCH}/complete.sh" [[
+file(WRITE "${SCRATCH}/complete.sh" [=[
   source "$1/share/bash-completion/completions/stowage_plan"
   PATH=$1/bin:$PATH
   says() {
@@ -44,7 +44,7 @@ file(WRITE "${SCRATCH}/complete.sh" [[
   says --help-k '' --help-keys
   says quick '' quickstart
   complete -p stowage_plan
-]])
+]=])
 step(bash "${SCRATCH}/complete.sh" "${prefix}")
 find_program(HELP2MAN help2man)
 if(HELP2MAN)

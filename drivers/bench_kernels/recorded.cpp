@@ -46,7 +46,7 @@ RecordedMixer::RecordedMixer(const layers::ModelConfig& model, std::int64_t docu
   layers::Handles handles;
   std::size_t begin = 0, backward = 0;
   for (batch.slot = 0; batch.slot <= (accumulate ? 1 : 0); ++batch.slot) {
-    batch.accumulate = batch.slot > 0;
+    batch.later = batch.accumulate = batch.slot > 0;
     layers::Recorder recorder(program_, {storage}, batch, handles);
     recorder.set_prefix(name);
     prefix_ = recorder.full_name("");

@@ -200,6 +200,13 @@ class Writer {
         json_.contains(name) && json_[name].is_string() ? Json(further_) : words_of(further_));
   }
 
+  /// "M, *, -, E": what of a pattern has a word.
+  std::string words_text() const {
+    std::string all;
+    for (const Word& one : family_.words) all += (all.empty() ? "" : ", ") + std::string(one.ours);
+    return all;
+  }
+
   /// A pattern in words of the family.
   Json words_of(std::string_view pattern) const {
     Json list = Json::array();
@@ -207,8 +214,9 @@ class Writer {
       const auto word = std::ranges::find_if(
           family_.words, [&](const Word& one) { return pattern.substr(at).starts_with(one.ours); });
       if (word == family_.words.end())
-        throw_usage("{}: the family {} has no word for a layer '{}'", deck_.cite("model.pattern"),
-                    family_.model_type, pattern[at]);
+        throw_usage("{}: the family {} has no word for '{}' at layer {}; it has {}",
+                    deck_.cite("model.pattern"), family_.model_type, pattern[at], at + 1,
+                    words_text());
       list.push_back(word->theirs);
       at += word->ours.size();
     }

@@ -87,7 +87,7 @@ std::vector<Row<ModelConfig::Mtp>> rows<ModelConfig::Mtp>() {
                                  "its result to itself. Otherwise each has its own."}),
       row(&Mtp::loss_factor,
           {.key = "model.mtp_loss_scaling_factor",
-           .range = at_least(0),
+           .range = above(0),
            .numerics = true,
            .help = "Weight of the mean of the losses of multi-token prediction, each divided by "
                    "the number of targets of the next tokens."}),
@@ -177,6 +177,7 @@ void check_mtp(const ModelConfig::Mtp& mtp, const Deck& deck) {
       throw_usage("{} needs {} above 0", cite(deck, &Mtp::evaluated), key(&Mtp::depths));
     if (!mtp.pattern.empty())
       throw_usage("{} needs {} above 0", cite(deck, &Mtp::pattern), key(&Mtp::depths));
+    if (mtp.shared) throw_usage("{} needs {} above 0", cite(deck, &Mtp::shared), key(&Mtp::depths));
     return;
   }
   if (mtp.pattern.empty())

@@ -1,6 +1,9 @@
 // Rows of [optim].
 #include "layers/step/step_section.hpp"
 
+#include <algorithm>
+#include <cmath>
+
 #include "inputs/data/run_section.hpp"
 #include "inputs/deck/check.hpp"
 #include "layers/step/parameter_factors.hpp"
@@ -237,6 +240,9 @@ void check(const MuonConfig& config, const inputs::Deck& deck) {
   if (config.coefficients.size() != 3)
     execution::throw_usage("{} has {} numbers; allowed: three, a, b and c",
                            cite(deck, &MuonConfig::coefficients), config.coefficients.size());
+  if (!std::ranges::all_of(config.coefficients, [](double c) { return std::abs(c) <= 1000; }))
+    execution::throw_usage("{}: allowed: three numbers in [-1000, 1000]",
+                           cite(deck, &MuonConfig::coefficients));
 }
 
 void check(const OptimizerConfig& config, const inputs::Deck& deck) {

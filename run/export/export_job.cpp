@@ -11,18 +11,25 @@ namespace stowage::run {
 
 using forecast::CheckpointConfig;
 
-ExportJobs::ExportJobs(const inputs::Deck& deck, std::int64_t first_step)
+ExportJobs::ExportJobs(const inputs::Deck& deck, std::int64_t first_step, bool writes)
     : interval_(inputs::read(deck, &CheckpointConfig::export_interval)),
-      folder_(inputs::read(deck, &CheckpointConfig::directory)),
+      folder_(std::filesystem::path(inputs::read(deck, &CheckpointConfig::directory)) /
+              "published"),
       like_(StartWeights::folder_of(inputs::read(deck, &CheckpointConfig::resume))),
       last_(first_step) {
   if (interval_ == 0) return;
   try {
-    require_exportable(deck, like_, folder_);
+    require_exportable(deck, like_, folder_.parent_path());
   } catch (const execution::Error& error) {
     execution::throw_usage("{}: {}", inputs::cite(deck, &CheckpointConfig::export_interval),
                            error.what());
   }
+  std::error_code error;
+  if (writes) std::filesystem::create_directories(folder_, error);
+  if (error)
+    execution::throw_usage("{}: {} cannot be made: {}",
+                           inputs::cite(deck, &CheckpointConfig::export_interval), folder_.string(),
+                           error.message());
 }
 
 ExportJobs::~ExportJobs() {
@@ -35,10 +42,16 @@ void ExportJobs::saved(std::int64_t step, const std::filesystem::path& checkpoin
   settle();
   last_ = step;
   ExportOptions options;
-  options.output = folder_ / "published" / checkpoint.stem();
+  options.output = folder_ / checkpoint.stem();
   options.like = like_;
-  options.replaces = true;
-  export_ = std::make_unique<ModelExport>(checkpoint, options);
+  options.keeps = true;
+  try {
+    export_ = std::make_unique<ModelExport>(checkpoint, options);
+  } catch (const execution::Error& error) {  // an exit of the run, whatever its own was
+    throw execution::Error(
+        execution::Exit::runtime,
+        fmt::format("checkpoint {} is not published: {}", checkpoint.string(), error.what()));
+  }
   ended_ = false;
   thread_ = std::thread([this] { run(); });
 }

@@ -19,9 +19,9 @@ namespace stowage::run {
 /// one folder at a time, from the checkpoint's file. On rank 0.
 class ExportJobs {
  public:
-  /// @param first_step steps that were done before the run
-  /// @throws Error (exit 2) if no model family has the deck's model
-  ExportJobs(const inputs::Deck& deck, std::int64_t first_step);
+  /// @param first_step steps that were done before the run  @param writes whether this rank does
+  /// @throws Error (exit 2) if no model family has the deck's model, or the place cannot be made
+  ExportJobs(const inputs::Deck& deck, std::int64_t first_step, bool writes);
   /// Gives up what is not done; nothing of it stays.
   ~ExportJobs();
 
@@ -36,7 +36,7 @@ class ExportJobs {
   void run();
 
   std::int64_t interval_;
-  std::filesystem::path folder_;
+  std::filesystem::path folder_;  ///< that folders are made in
   std::string like_;
   std::int64_t last_;                    ///< the step of the last export
   std::unique_ptr<ModelExport> export_;  ///< under way

@@ -42,6 +42,12 @@ void rename_folder(const fs::path& from, const fs::path& to) {
         fmt::format("rename of {} to {} failed: {}", from.string(), to.string(), error.message()));
 }
 
+/// The first of "path.older_1", "path.older_2" ... that nothing has.
+fs::path older_name(const fs::path& path) {
+  for (int i = 1;; ++i)
+    if (fs::path name = fmt::format("{}.older_{}", path.string(), i); !is_there(name)) return name;
+}
+
 }  // namespace
 
 fs::path new_folder(const fs::path& given) {
@@ -56,12 +62,12 @@ fs::path new_folder(const fs::path& given) {
 }
 
 FolderWriter::FolderWriter(const fs::path& path, std::vector<hf::Entry> entries,
-                           std::int64_t shard_bytes, bool replaces)
-    : replaces_(replaces), path_(replaces ? path : new_folder(path)), part_(part_of(path_)) {
+                           std::int64_t shard_bytes, bool keeps)
+    : keeps_(keeps), path_(keeps ? path : new_folder(path)), part_(part_of(path_)) {
   std::error_code error;
-  if (replaces) fs::remove_all(part_, error);
+  if (keeps) fs::remove_all(part_, error);  // of a run that was killed
   if (!fs::create_directories(part_, error))
-    throw_usage("--out {}: cannot be made: {}", path_.string(), error.message());
+    throw_usage("{}: cannot be made: {}", part_.string(), error.message());
   owned_ = true;
   try {
     divide(std::move(entries), shard_bytes);
@@ -123,13 +129,9 @@ void FolderWriter::commit() {
   for (const auto& shard : shards_) shard->finish();
   shards_.clear();
   if (names_.size() > 1) write_index();
-  const fs::path older = path_.string() + ".older";
-  const bool there = replaces_ && is_there(path_);
-  if (there) rename_folder(path_, older);
+  if (keeps_ && is_there(path_)) rename_folder(path_, older_name(path_));
   rename_folder(part_, path_);
   owned_ = false;
-  std::error_code ignored;
-  if (there) fs::remove_all(older, ignored);
 }
 
 }  // namespace stowage::run

@@ -20,11 +20,11 @@ std::filesystem::path new_folder(const std::filesystem::path& given);
 class FolderWriter {
  public:
   /// @param entries name, dtype and shape, in the order in which they are divided into shards
-  /// @param replaces an older folder of that name goes when this one is complete, and a part that
-  /// was cut off before it begins
+  /// @param keeps what has that name gets another, `<path>.older_1`, when this one is complete; a
+  /// part that was cut off is removed
   /// @throws Error (exit 2) if `path` or its part is there otherwise, or cannot be made
   FolderWriter(const std::filesystem::path& path, std::vector<inputs::huggingface::Entry> entries,
-               std::int64_t shard_bytes, bool replaces = false);
+               std::int64_t shard_bytes, bool keeps = false);
   FolderWriter(const FolderWriter&) = delete;
   FolderWriter& operator=(const FolderWriter&) = delete;
   /// Removes what is not complete.
@@ -48,7 +48,7 @@ class FolderWriter {
   void divide(std::vector<inputs::huggingface::Entry> entries, std::int64_t shard_bytes);
   void write_index() const;
 
-  bool replaces_;
+  bool keeps_;
   std::filesystem::path path_;
   std::filesystem::path part_;
   std::vector<std::unique_ptr<inputs::huggingface::SafetensorsWriter>> shards_;

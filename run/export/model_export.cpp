@@ -126,7 +126,7 @@ struct ModelExport::State {
         config(config_text(family, like, deck)),
         weights(find_weights(checkpoint, family, deck, find_trunk(like, family))),
         side(like.empty() ? std::vector<std::string>() : side_files(like)),
-        writer(output, entries_of(weights), options.shard_bytes, options.replaces) {}
+        writer(output, entries_of(weights), options.shard_bytes, options.keeps) {}
 
   fs::path output;
   results::Checkpoint checkpoint;

@@ -18,7 +18,7 @@ struct ExportOptions {
                        ///< empty: what an import kept beside the checkpoint, if anything
   std::string family;  ///< model_type; empty: that of `like`, or the first that has such a model
   std::int64_t shard_bytes = std::int64_t{5} << 30;  ///< at most, unless one tensor is larger
-  bool replaces = false;  ///< an older folder of that name, once the new one is whole
+  bool keeps = false;  ///< what has the folder's name gets another, once the new one is whole
 };
 
 /// Throws Error (exit 2) if no model family has the deck's model.

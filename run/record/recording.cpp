@@ -305,7 +305,7 @@ void Recording::evaluation(std::int64_t step, const Evaluations& found) {
   if (mtp_validation_ != nullptr) {
     std::vector<double> by_depth;
     for (const auto& [sum, targets] : all.further) {
-      by_depth.push_back(targets > 0 ? sum / targets : 0);
+      by_depth.push_back(sum / targets);  // NaN without a target
       line.push_back({fmt::format("val_mtp_loss_{}", by_depth.size()), by_depth.back()});
     }
     mtp_validation_->append(step, by_depth);

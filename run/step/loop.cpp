@@ -180,7 +180,7 @@ Loop::Outcome Loop::read(const Pending& pending, int ago) {
   }
   for (const execution::Tensor of_depth : pending.recorded->mtp_losses) {
     const auto sums = read_values(*pending.executor, of_depth, ago);
-    report.mtp_losses.push_back(sums[1] > 0 ? sums[0] / sums[1] : 0);
+    report.mtp_losses.push_back(sums[0] / sums[1]);  // NaN without a target
     outcome.values.insert(outcome.values.end(), sums.begin(), sums.end());
   }
   if (const execution::Tensor load = pending.recorded->program.find(layers::kRouterLoad))
