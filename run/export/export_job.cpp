@@ -2,8 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <system_error>
 #include <utility>
 
+#include "execution/error.hpp"
 #include "forecast/plan/run_section.hpp"
 #include "run/state/start_weights.hpp"
 
