@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -48,11 +50,15 @@ extern const Optimizer kAdamw;
 /// others.
 extern const Optimizer kMuon;
 
+/// All of them, in the order of OptimizerChoice::Rule. A key "optim.NAME_..." is read by the one of
+/// that name alone.
+inline constexpr std::array kOptimizers{&kAdamw, &kMuon};
+
 /// What a deck chooses.
 struct OptimizerChoice {
   enum class Rule : unsigned char { adamw, muon } rule = Rule::adamw;
 
-  const Optimizer& row() const { return rule == Rule::muon ? kMuon : kAdamw; }
+  const Optimizer& row() const { return *kOptimizers[static_cast<std::size_t>(rule)]; }
 };
 
 }  // namespace stowage::layers

@@ -103,12 +103,15 @@ void load_parts(const results::Checkpoint& from, std::span<const results::Tensor
 /// lacks, which begin at zero. @return those of the file that the run does not have
 std::vector<results::TensorSpec> match_states(const results::Checkpoint& checkpoint,
                                               std::vector<results::TensorSpec>& specs) {
-  const std::vector<std::string_view> states = layers::kMuon.all_states();
+  const auto is_state = [](const results::TensorSpec& spec) {
+    return std::ranges::any_of(layers::kOptimizers, [&](const layers::Optimizer* optimizer) {
+      return std::ranges::count(optimizer->states, spec.name.substr(0, spec.name.find('/'))) > 0;
+    });
+  };
   const auto lacks = [&](const std::vector<results::TensorSpec>& all) {
     return [&](const results::TensorSpec& spec) {
-      const bool is_state =
-          std::ranges::find(states, spec.name.substr(0, spec.name.find('/'))) != states.end();
-      return is_state && std::ranges::find(all, spec.name, &results::TensorSpec::name) == all.end();
+      return is_state(spec) &&
+             std::ranges::find(all, spec.name, &results::TensorSpec::name) == all.end();
     };
   };
   std::vector<results::TensorSpec> dropped;
@@ -142,8 +145,8 @@ std::string match_running_norm(const results::Checkpoint& checkpoint,
                "(optim.spike_factor)";
 }
 
-/// False for a key of the schedule of learning rates that neither deck's schedule reads, or of
-/// Muon where neither has it.
+/// False for a key of the schedule of learning rates that neither deck's schedule reads, or of an
+/// optimizer that neither has.
 bool is_read(std::string_view key, const inputs::Deck& one, const inputs::Deck& other) {
   using layers::LearningRate;
   using Shape = LearningRate::Shape;
@@ -155,17 +158,12 @@ bool is_read(std::string_view key, const inputs::Deck& one, const inputs::Deck& 
     return either([](Shape shape) { return shape == Shape::wsd; });
   if (key == inputs::key(&LearningRate::decay_steps) || key == inputs::key(&LearningRate::min_lr))
     return either([](Shape shape) { return shape != Shape::constant; });
-  const bool of_muon = std::ranges::any_of(
-      inputs::rows<layers::MuonConfig>(),
-      [&](const inputs::Row<layers::MuonConfig>& row) { return row.parameter.key == key; });
-  if (of_muon) {
-    const auto is_muon = [](const inputs::Deck& deck) {
-      return inputs::read(deck, &layers::OptimizerChoice::rule) ==
-             layers::OptimizerChoice::Rule::muon;
+  return std::ranges::all_of(layers::kOptimizers, [&](const layers::Optimizer* optimizer) {
+    const auto has = [&](const inputs::Deck& deck) {
+      return &inputs::read<layers::OptimizerChoice>(deck).row() == optimizer;
     };
-    return is_muon(one) || is_muon(other);
-  }
-  return true;
+    return !key.starts_with(fmt::format("optim.{}_", optimizer->name)) || has(one) || has(other);
+  });
 }
 
 }  // namespace
