@@ -17,6 +17,7 @@
 #include "inputs/data/run_section.hpp"
 #include "layers/recording/config_section.hpp"
 #include "layers/recording/kind.hpp"
+#include "layers/state/sharing.hpp"
 
 namespace stowage::forecast {
 namespace {
@@ -115,14 +116,13 @@ void LayoutSearch::enumerate() {
   for (const int tensor : divisors(ranks_))
     for (const int context : divisors(ranks_ / tensor))
       for (const int expert : divisors(ranks_ / tensor / context)) {
-        if (same_on_ranks && tensor * context * expert > 1) continue;
         if (expert > 1 && (!experts || expert > most_experts)) continue;
         const std::int64_t rest = ranks_ / tensor / context / expert;
         for (const int pipeline : divisors(rest)) {
-          if (pipeline > layers || (pipeline > 1 && (overlap || (same_on_ranks && tied)))) continue;
+          if (pipeline > layers || (pipeline > 1 && overlap)) continue;
           const auto data = static_cast<int>(rest / pipeline);
           const parallel::GridShape shape{{{tensor, context, expert, pipeline, data}}};
-          if (!as_asked(shape)) continue;
+          if (!as_asked(shape) || (same_on_ranks && !layers::one_tree(shape, tied))) continue;
           const std::int64_t share = std::int64_t{expert} * data * train.micro_batch_size;
           const std::int64_t batch = train.global_batch_size;
           least_batch_ = std::min(least_batch_, share);

@@ -30,20 +30,21 @@ execution::TensorInfo Convolution::rows(const std::string& prefix, Precision pre
                                execution::Lifetime::sequence_state);
 }
 
-void Convolution::step(Recorder& recorder, const ColumnsOf<Tensor>& x, Tensor rows,
+void Convolution::step(Recorder& recorder, const std::string& prefix, const ColumnsOf<Tensor>& x,
                        Tensor y) const {
-  recorder.compute("conv1d_step",
-                   kernels::Conv1dStep{.sequences = recorder.tokens(),
-                                       .channels = channels(),
-                                       .width = weight_.local(1),
-                                       .storage = recorder.storage(),
-                                       .biased = bias_.has_value()},
-                   {.x = x,
-                    .w = recorder.parameter(weight_),
-                    .b = bias_ ? recorder.parameter(*bias_) : Tensor{},
-                    .positions = recorder.batch().positions,
-                    .rows = rows,
-                    .y = y});
+  recorder.compute(
+      "conv1d_step",
+      kernels::Conv1dStep{.sequences = recorder.tokens(),
+                          .channels = channels(),
+                          .width = weight_.local(1),
+                          .storage = recorder.storage(),
+                          .biased = bias_.has_value()},
+      {.x = x,
+       .w = recorder.parameter(weight_),
+       .b = bias_ ? recorder.parameter(*bias_) : Tensor{},
+       .positions = recorder.batch().positions,
+       .rows = recorder.sequence_state(rows(prefix, {recorder.storage()}, recorder.batch().decode)),
+       .y = y});
 }
 
 Tensor Convolution::backward(Recorder& recorder, const ColumnsOf<Tensor>& x, Tensor dy,

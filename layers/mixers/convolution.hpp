@@ -27,7 +27,8 @@ class Convolution {
   execution::TensorInfo rows(const std::string& prefix, Precision precision,
                              const DecodeShape& shape) const;
   /// forward() of one more token of each sequence, y (sequences, channels).
-  void step(Recorder& recorder, const kernels::ColumnsOf<Tensor>& x, Tensor rows, Tensor y) const;
+  void step(Recorder& recorder, const std::string& prefix, const kernels::ColumnsOf<Tensor>& x,
+            Tensor y) const;
   /// Writes dx, and the parameters' gradients. @return the gradient of halo; none without
   Tensor backward(Recorder& recorder, const kernels::ColumnsOf<Tensor>& x, Tensor dy,
                   const kernels::ColumnsOf<Tensor>& dx, Tensor halo) const;

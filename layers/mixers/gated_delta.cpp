@@ -99,10 +99,7 @@ class GatedDelta final : public Mixer {
     kept.in_proj = recorder.scratch("in_proj_out", {n, delta_.projection()});
     project(recorder, rows_.gather_others(recorder, "x", mine), kept);
     kept.qkv = recorder.scratch("qkv", {n, delta_.conv_channels()});
-    convolution_.step(recorder, conv_input(kept.in_proj),
-                      recorder.sequence_state(convolution_.rows(prefix_, {recorder.storage()},
-                                                                recorder.batch().decode)),
-                      kept.qkv);
+    convolution_.step(recorder, prefix_, conv_input(kept.in_proj), kept.qkv);
     kept.y = recorder.scratch("rule_out", {n, delta_.values()});
     recorder.compute(
         "rule_step",

@@ -113,10 +113,7 @@ class Mamba final : public Mixer {
     kept.zxbcdt = recorder.scratch("in_proj_out", {n, mamba_.projection()});
     project(recorder, rows_.gather_others(recorder, "x", mine), kept);
     kept.xbc = recorder.scratch("xBC", {n, mamba_.conv_channels()});
-    convolution_.step(recorder, conv_input(kept.zxbcdt),
-                      recorder.sequence_state(convolution_.rows(prefix_, {recorder.storage()},
-                                                                recorder.batch().decode)),
-                      kept.xbc);
+    convolution_.step(recorder, prefix_, conv_input(kept.zxbcdt), kept.xbc);
     kept.y = recorder.scratch("scan_out", {n, mamba_.inner()});
     recorder.compute(
         "scan_step",

@@ -44,6 +44,12 @@ parallel::SumTree Sharing::tree(int microbatches) const {
   return {.each = microbatches, .rank = part.index, .ranks = part.parts};
 }
 
+bool one_tree(const parallel::GridShape& grid, bool tied) {
+  using parallel::Axis;
+  return grid[Axis::tensor] * grid[Axis::context] * grid[Axis::expert] == 1 &&
+         (grid[Axis::pipeline] == 1 || !tied);
+}
+
 GradientBuckets::GradientBuckets(execution::Program& program,
                                  const execution::PersistentLayout& layout, const Sharing& sharing,
                                  const GradientTree* tree)

@@ -42,6 +42,11 @@ struct Sharing {
   parallel::SumTree tree(int microbatches) const;
 };
 
+/// Whether one tree can add the microbatches of a grid: one rank makes all sums within a
+/// microbatch, and no two stages have parts of one gradient.
+/// @param tied the embedding's weight is the head's
+bool one_tree(const parallel::GridShape& grid, bool tied);
+
 /// The reductions of gradients: of repeated rows behind the ops that complete them, of a bucket as
 /// soon as its last gradient is complete, so that they go on beside the rest of backward; but
 /// behind the exchange that a layer begins with, since compute waits for that one, and for no sum.

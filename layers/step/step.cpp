@@ -119,9 +119,7 @@ void judge_rows(Recorder& recorder, const Model& model, const TrainingProgram& s
 /// @throws Error if microbatches cannot be added by one tree on these ranks
 void require_tree(const Model& model, const Sharing& sharing) {
   const parallel::GridShape& grid = model.ranks().shape;
-  const int sharers =
-      grid[parallel::Axis::tensor] * grid[parallel::Axis::context] * grid[parallel::Axis::expert];
-  STOWAGE_ASSERT(sharers == 1 && !sharing.bf16_gradients && !model.shares_embedding() &&
+  STOWAGE_ASSERT(one_tree(grid, model.config().tied_embeddings) && !sharing.bf16_gradients &&
                      model.further_depths() == 0,
                  "one tree of microbatches on {}", grid.describe());
 }
