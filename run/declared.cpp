@@ -19,7 +19,6 @@ std::vector<Declared> declared() {
       declare<layers::LearningRate>(),
       declare<layers::OptimizerChoice>(),
       declare<layers::OptimizerConfig>(),
-      declare<layers::MuonConfig>(),
       declare<layers::StateType>(),
       declare<kernels::SpikeRule>(),
       declare<EvalConfig>(),

@@ -12,7 +12,6 @@
 #include "inputs/data/run_section.hpp"
 #include "layers/recording/config_section.hpp"
 #include "layers/step/step_section.hpp"
-#include "layers/step/whole_matrices.hpp"
 
 namespace stowage::forecast {
 namespace {
@@ -31,17 +30,6 @@ double state_bytes(const layers::StateOptions& state, const layers::Optimizer& r
 /// written, and the weight.
 double update_bytes(const layers::StateOptions& state, const layers::Optimizer& rule) {
   return kGradientBytes + 2 * (kMasterBytes + state_bytes(state, rule)) + 2;
-}
-
-/// Of the iterations on whole matrices, on all ranks of a stage together.
-double matrix_flops(const layers::Parameter& parameter, const layers::MuonConfig& muon) {
-  const std::int64_t columns = parameter.shape.back();
-  const std::int64_t rows = parameter.shape[parameter.shape.size() - 2];
-  double flops = 0;
-  for (const std::int64_t some : layers::matrix_rows(parameter, muon.split))
-    flops += kernels::newton_schulz_flops(some, columns, muon.steps);
-  const std::int64_t experts = parameter.global_elements() / (rows * columns);
-  return static_cast<double>(experts) * flops;
 }
 
 parallel::GridShape without(parallel::GridShape shape, std::initializer_list<Axis> axes) {
@@ -155,7 +143,7 @@ const LayoutEstimator::PartElements& LayoutEstimator::part_elements(const Layout
   const layers::Model model(config, {inputs::read(deck_, &inputs::TrainConfig::dtype)}, 1,
                             parallel::planned_ranks(shape, 0));
   const layers::Optimizer& rule = inputs::read<layers::OptimizerChoice>(deck_).row();
-  const auto muon = inputs::read<layers::MuonConfig>(deck_);
+  const auto numbers = inputs::read<layers::OptimizerConfig>(deck_);
   parts.layers.resize(config.pattern.size());
   parts.tied = model.head_has_embedding();
   for (const layers::Parameter& parameter : model.parameters()) {
@@ -164,9 +152,9 @@ const LayoutEstimator::PartElements& LayoutEstimator::part_elements(const Layout
                          ? parts.layers[std::stoul(parameter.name.substr(kLayers.size()))]
                      : parameter.name == "embedding.weight" ? parts.embedding
                                                             : parts.head;
-    const bool whole = rule.of(parameter).whole_matrices;
-    part.counts[{parameter.group, whole}] += static_cast<double>(parameter.elements());
-    if (whole) part.matrix_flops += matrix_flops(parameter, muon);
+    const layers::Optimizer& own = rule.of(parameter);
+    part.counts[{parameter.group, own.whole_matrices}] += static_cast<double>(parameter.elements());
+    if (own.flops != nullptr) part.matrix_flops += own.flops(parameter, numbers);
   }
   return parts;
 }

@@ -84,7 +84,6 @@ void check_factors(const Deck& deck, const layers::OptimizerConfig& config) {
 layers::OptimizerConfig optimizer(const Deck& deck) {
   const auto validate = read<ValidateConfig>(deck);
   auto config = read<layers::OptimizerConfig>(deck);
-  config.muon = read<layers::MuonConfig>(deck);
   check_factors(deck, config);
   config.spikes = read<kernels::SpikeRule>(deck);
   config.attempts = validate.bad_steps_again || config.spikes.factor > 0;

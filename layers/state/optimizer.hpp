@@ -10,6 +10,7 @@
 
 namespace stowage::layers {
 
+struct OptimizerConfig;  // layers/step/step.hpp
 struct ParameterUpdate;  // layers/step/update.hpp
 
 /// A rule by which gradients change parameters, said once. What outlives a step, its digest, its
@@ -25,6 +26,9 @@ struct Optimizer {
   /// It needs whole matrices: it gets all of its parameters at once, not some elements of them
   /// (ParameterUpdate::windows).
   bool whole_matrices = false;
+  /// Of a whole parameter, on all ranks of a stage together, beside the passes over its elements;
+  /// null: none.
+  double (*flops)(const Parameter& parameter, const OptimizerConfig& config) = nullptr;
 
   /// The rule of a parameter.
   const Optimizer& of(const Parameter& parameter) const {

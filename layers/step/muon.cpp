@@ -350,10 +350,25 @@ double MuonConfig::scale_of(std::int64_t rows, std::int64_t columns) const {
                              : std::sqrt(std::max(1.0, m / n));
 }
 
+namespace {
+
+double flops(const Parameter& parameter, const OptimizerConfig& config) {
+  const std::int64_t columns = parameter.shape.back();
+  const std::int64_t rows = parameter.shape[parameter.shape.size() - 2];
+  double of_one = 0;
+  for (const std::int64_t some : matrix_rows(parameter, config.muon.split))
+    of_one += kernels::newton_schulz_flops(some, columns, config.muon.steps);
+  const std::int64_t experts = parameter.global_elements() / (rows * columns);
+  return static_cast<double>(experts) * of_one;
+}
+
+}  // namespace
+
 constinit const Optimizer kMuon = {.name = "muon",
                                    .states = kStates,
                                    .record = record,
                                    .otherwise = &kAdamw,
-                                   .whole_matrices = true};
+                                   .whole_matrices = true,
+                                   .flops = flops};
 
 }  // namespace stowage::layers

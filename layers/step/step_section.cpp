@@ -127,7 +127,7 @@ std::vector<Row<MuonConfig>> rows<MuonConfig>() {
 
 template <>
 std::vector<Row<OptimizerConfig>> rows<OptimizerConfig>() {
-  return {
+  std::vector<Row<OptimizerConfig>> all = {
       row(&OptimizerConfig::beta1, {.key = "optim.adam_beta1",
                                     .range = from_to_below(0, 1),
                                     .numerics = true,
@@ -164,6 +164,8 @@ std::vector<Row<OptimizerConfig>> rows<OptimizerConfig>() {
                                    .numerics = true,
                                    .help = "Largest global gradient norm. 0: no clipping."}),
   };
+  append(all, &OptimizerConfig::muon);
+  return all;
 }
 
 template <>
@@ -236,16 +238,13 @@ void check(const StateType& type, const inputs::Deck& deck) {
                            kMostBeta);
 }
 
-void check(const MuonConfig& config, const inputs::Deck& deck) {
-  if (config.coefficients.size() != 3)
+void check(const OptimizerConfig& config, const inputs::Deck& deck) {
+  if (config.muon.coefficients.size() != 3)
     execution::throw_usage("{} has {} numbers; allowed: three, a, b and c",
-                           cite(deck, &MuonConfig::coefficients), config.coefficients.size());
-  if (!std::ranges::all_of(config.coefficients, [](double c) { return std::abs(c) <= 1000; }))
+                           cite(deck, &MuonConfig::coefficients), config.muon.coefficients.size());
+  if (!std::ranges::all_of(config.muon.coefficients, [](double c) { return std::abs(c) <= 1000; }))
     execution::throw_usage("{}: allowed: three numbers in [-1000, 1000]",
                            cite(deck, &MuonConfig::coefficients));
-}
-
-void check(const OptimizerConfig& config, const inputs::Deck& deck) {
   for (const auto member : {&OptimizerConfig::lr_factors, &OptimizerConfig::decay_factors})
     for (const std::string& line : config.*member)
       if (!read_parameter_factor(line))

@@ -30,7 +30,6 @@ namespace stowage::layers {
 
 void check(const LearningRate& schedule, const inputs::Deck& deck);
 void check(const StateType& type, const inputs::Deck& deck);
-void check(const MuonConfig& config, const inputs::Deck& deck);
 void check(const OptimizerConfig& config, const inputs::Deck& deck);
 
 }  // namespace stowage::layers
