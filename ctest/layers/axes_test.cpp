@@ -61,6 +61,7 @@ TEST(axes, muon_equals_one_rank) {
       options.model.attention.kv_heads = 2;  // fewer than ranks
       constexpr Split kSplits[] = {Split::none, Split::projections, Split::heads};
       options.optimizer.muon.split = kSplits[number++ % 3];
+      if (zero) predict_further(options, false);  // with experts in a latent width
       SCOPED_TRACE(text(c, "M*-EG") + fmt::format(" split {}", number % 3));
       axes.compare(options, c);
       if (testing::Test::HasFailure()) return;

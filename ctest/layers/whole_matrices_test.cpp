@@ -30,6 +30,7 @@ forecast::TrainerOptions options_of(MuonConfig::Split split) {
   options.model.delta.value_heads = 4;
   options.model.mlp.ffn = 12;
   options.model.moe = {.experts = 8, .topk = 2, .ffn = 7, .shared_ffn = 8};
+  predict_further(options, false, "*E");
   options.optimizer.muon.split = split;
   options.state.optimizer = &layers::kMuon;
   return options;
@@ -49,6 +50,25 @@ WholeMatrices of_rank(const forecast::TrainerOptions& options, const parallel::G
   const execution::PersistentLayout layout = layers::lay_out_state(
       model.parameters(), model.states(), options.precision, options.state, sharing);
   return {model, layout, sharing, layers::kMuon, options.optimizer, kWave};
+}
+
+// All that decays, but what is not between hidden rows: rows of tokens, and what chooses or gates.
+TEST(whole_matrices, every_matrix_between_hidden_rows_says_its_projections) {
+  const forecast::TrainerOptions options = options_of(MuonConfig::Split::projections);
+  const layers::Model model(options.model, options.precision, 1, parallel::planned_ranks({}, 0));
+  int matrices = 0;
+  for (const layers::Parameter& p : model.parameters()) {
+    const bool other = p.name == "embedding.weight" || p.name == "output.weight" ||
+                       p.name.ends_with("router.weight") || p.name.ends_with("gate.weight");
+    EXPECT_EQ(!p.projections.empty(), p.decay && !other) << p.name;
+    std::int64_t rows = 0;
+    for (const layers::Projection& projection : p.projections) rows += projection.rows;
+    if (rows > 0) {
+      EXPECT_EQ(rows, p.shape[p.shape.size() - 2]) << p.name;
+      ++matrices;
+    }
+  }
+  EXPECT_GT(matrices, 15);
 }
 
 std::vector<parallel::GridShape> grids() {

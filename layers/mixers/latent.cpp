@@ -16,12 +16,18 @@ Latent::Latent(const MixerPlace& place)
             {latent_, width_},
             Init::normal,
             true,
-            place.tensor().replicated()}},
+            place.tensor().replicated(),
+            {},
+            {},
+            {{latent_}}}},
       fc2_{{place.prefix + ".latent.fc2.weight",
             {width_, latent_},
             Init::residual_normal,
             true,
-            place.tensor().replicated()}} {
+            place.tensor().replicated(),
+            {},
+            {},
+            {{width_}}}} {
   if (place.config.moe.latent_norm)
     norm_ = {place.prefix + ".latent.norm.weight",
              {latent_},

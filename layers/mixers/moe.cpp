@@ -96,7 +96,7 @@ class Moe final : public Mixer {
               "expert",
               experts_.partition().cut(0, {place.config.moe.experts}),
               {},
-              {{width_}}}} {
+              {{expert_width_}}}} {
     parameters_ = {fc2_.weight, fc1_.weight};
     if (place.config.moe.latent > 0) {
       latent_.emplace(place);

@@ -30,7 +30,14 @@ Mtp::Block Mtp::make_block(const ModelConfig& config, const parallel::Ranks& ran
         prefix + name, {config.width}, norm_init(config.zero_centred_norms), false, group};
   };
   const auto product = [&](const char* name) {
-    return Product{{prefix + name, {config.width, config.width}, Init::normal, true, group}};
+    return Product{{prefix + name,
+                    {config.width, config.width},
+                    Init::normal,
+                    true,
+                    group,
+                    {},
+                    {},
+                    {{config.width}}}};
   };
   Block block{norm(".embedding_norm.weight"),
               norm(".hidden_norm.weight"),
