@@ -90,7 +90,8 @@ def a_mixed_job_is_refused(r):
 @case(gpus=1)
 def more_ranks_than_gpus_are_refused(r):
     ranks = gpus_here() + 1
-    refuse(r, ranks=ranks, says=[f"{ranks} ranks", f"{ranks - 1} GPUs", "one of its own"])
+    refuse(r, f"train.global_batch_size={ranks}", ranks=ranks,
+           says=[f"{ranks} ranks", f"{ranks - 1} GPUs", "one of its own"])
 
 
 @case(gpus=1)
