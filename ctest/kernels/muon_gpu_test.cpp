@@ -23,7 +23,10 @@ TEST(muon_gpu, newton_schulz_matches_fp64) {
                          {9, 64, 1024},
                          {2, 333, 777},
                          {1, 1024, 1024},
-                         {2, 1536, 640}})
+                         {2, 1536, 640},
+                         {3, 136, 1000},
+                         {2, 1000, 264},
+                         {1, 520, 520}})
     for (const Dtype storage : kDeviceTypes)
       for (const int steps : {2, 5}) {
         SCOPED_TRACE(testing::Message() << s.count << " of " << s.rows << " x " << s.columns << " "
@@ -45,7 +48,7 @@ TEST(muon_gpu, a_matrix_has_the_same_bits_among_others) {
   STOWAGE_NEED_GPU();
   Random random;
   for (const auto& [rows, columns] :
-       {std::pair<std::int64_t, std::int64_t>{64, 512}, {512, 96}, {600, 1100}})
+       {std::pair<std::int64_t, std::int64_t>{64, 512}, {512, 96}, {600, 1100}, {360, 520}})
     for (const Dtype storage : kDeviceTypes) {
       NewtonSchulz op{.count = 6,
                       .rows = rows,

@@ -4,6 +4,7 @@
 #include "kernels/launch.hpp"
 #include "kernels/linear/dense_product.hpp"
 #include "kernels/linear/product_fill.hpp"
+#include "kernels/machine.hpp"
 #include "kernels/optimizer/newton_schulz_launch.hpp"
 
 namespace stowage::kernels {
@@ -60,6 +61,13 @@ double lower_flops(std::int64_t n, std::int64_t depth) {
   return flops;
 }
 
+/// Whether the kernels for tensor cores serve matrices of this shape: however many they are, so
+/// that a matrix gets the same bits among any others.
+bool by_tiles(const NewtonSchulz& op) {
+  return op.storage == Dtype::bf16 && op.rows % 8 == 0 && op.columns % 8 == 0 &&
+         op.smaller() >= kLeastByTiles && machine().wgmma();
+}
+
 }  // namespace
 
 double newton_schulz_flops(std::int64_t rows, std::int64_t columns, int steps) {
@@ -86,6 +94,21 @@ int NewtonSchulz::launch(const Operands<Pointers<S>>& o, void* stream) const {
   const bool wide = rows <= columns;
   S *x = options.steps % 2 == 0 ? o.x : room.other, *y = x == o.x ? room.other : o.x;
   int code = optimizer::launch_normalise<S>(*this, o.x, x, room.squares, stream);
+  if constexpr (std::is_same_v<S, execution::Bf16>) {
+    if (by_tiles(*this) && reinterpret_cast<std::uintptr_t>(o.x) % 16 == 0) {
+      const int blocks = machine().multiprocessors;
+      for (int step = 0; code == 0 && step < options.steps; ++step) {
+        code = optimizer::launch_gram_sm90(*this, x, room.gram, blocks, stream);
+        if (code == 0)
+          code = optimizer::launch_polynomial_sm90(*this, room.gram, room.polynomial,
+                                                   scale_of(*this, step), blocks, stream);
+        if (code == 0)
+          code = optimizer::launch_step_sm90(*this, room.polynomial, x, y, blocks, stream);
+        std::swap(x, y);
+      }
+      return code;
+    }
+  }
   for (int step = 0; code == 0 && step < options.steps; ++step) {
     multiply_lower<S>(batch, x, rows, columns, wide ? Transpose::no : Transpose::yes, room.gram);
     code = optimizer::launch_mirror<S>(room.gram, count, n, stream);
@@ -109,14 +132,15 @@ Cost NewtonSchulz::cost() const {
   const std::int64_t n = smaller(), longer = std::max(rows, columns);
   const double matrices = bytes(count * rows * columns, storage);
   const double squares = bytes(count * n * n, storage);
-  // Of a step: X read twice and written; A written, mirrored, read three times; the polynomial.
-  // Tiles of a batch fill multiprocessors together.
+  // Of a step: X read twice and written; A written, read three times and, but by tiles, mirrored;
+  // the polynomial. Tiles of a batch fill multiprocessors together.
   const double times = options.steps;
+  const bool tiles = by_tiles(*this);
   const std::int64_t blocks = (n + symmetric_block(n) - 1) / symmetric_block(n);
   Cost cost{static_cast<double>(count) * newton_schulz_flops(rows, columns, options.steps),
-            3 * matrices + times * (3 * matrices + 9 * squares),
+            3 * matrices + times * (3 * matrices + (tiles ? 5 : 9) * squares),
             times * product_idle_flops(count * n, longer, n)};
-  cost.more_kernels = 1 + times * static_cast<double>(2 * blocks + 3);
+  cost.more_kernels = 1 + times * (tiles ? 3 : static_cast<double>(2 * blocks + 3));
   return cost;
 }
 

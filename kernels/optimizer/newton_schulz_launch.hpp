@@ -8,6 +8,9 @@
 
 namespace stowage::kernels {
 
+/// The smaller extent of matrices from which on tiles of tensor cores pay.
+inline constexpr std::int64_t kLeastByTiles = 128;
+
 /// Elements of a sum of squares.
 inline constexpr std::int64_t kSquaresChunk = 16384;
 
@@ -70,5 +73,14 @@ int launch_mirror(S* matrices, std::int64_t count, std::int64_t n, void* stream)
 template <class S>
 int launch_polynomial(const S* gram, S* square, std::int64_t count, std::int64_t n,
                       const NewtonSchulzOptions& options, double scale, void* stream);
+
+/// The same by tiles of tensor cores, for bf16 on Hopper: A with both of its halves; its
+/// polynomial with both; y = polynomial X, or X polynomial. All at 16-byte aligned addresses.
+int launch_gram_sm90(const NewtonSchulz& op, const execution::Bf16* x, execution::Bf16* gram,
+                     int blocks, void* stream);
+int launch_polynomial_sm90(const NewtonSchulz& op, const execution::Bf16* gram,
+                           execution::Bf16* polynomial, double scale, int blocks, void* stream);
+int launch_step_sm90(const NewtonSchulz& op, const execution::Bf16* polynomial,
+                     const execution::Bf16* x, execution::Bf16* y, int blocks, void* stream);
 
 }  // namespace stowage::kernels::optimizer

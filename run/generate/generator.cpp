@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "execution/error.hpp"
+#include "execution/host_threads.hpp"
 #include "execution/philox.hpp"
 #include "forecast/plan/options.hpp"
+#include "results/file_threads.hpp"
 #include "run/step/staging.hpp"
 
 namespace stowage::run {
@@ -70,6 +73,7 @@ std::vector<Continuation> Generator::generate(const std::vector<Tokens>& prompts
   std::vector<Continuation> made(prompts.size());
   const auto unfinished = [&](const Continuation& one) { return std::ssize(one.tokens) < count; };
   Tokens next(prompts.size());
+  const int threads = std::min(execution::host_threads(), static_cast<int>(prompts.size()));
   begin();
   while (std::ranges::any_of(made, unfinished)) {
     const auto at = static_cast<std::size_t>(position_);
@@ -81,15 +85,18 @@ std::vector<Continuation> Generator::generate(const std::vector<Tokens>& prompts
         next[i] = made[i].tokens.back();
     }
     (void)advance(next);
-    for (std::size_t i = 0; i < prompts.size(); ++i) {
-      if (at + 1 < prompts[i].size() || !unfinished(made[i])) continue;
-      const std::span<const double> own = logits_of(i);
-      const std::int32_t token = sample(
-          own, sampling,
-          execution::uniform(sampling.seed, i, static_cast<std::uint64_t>(made[i].tokens.size())));
-      made[i].log_probabilities.push_back(log_probability(own, token));
-      made[i].tokens.push_back(token);
-    }
+    results::Turns turns(prompts.size());
+    results::on_threads(threads, turns, [&](int) {
+      while (const std::optional<std::size_t> i = turns.next()) {
+        Continuation& one = made[*i];
+        if (at + 1 < prompts[*i].size() || !unfinished(one)) continue;
+        const std::span<const double> own = logits_of(*i);
+        const std::int32_t token = sample(
+            own, sampling, execution::uniform(sampling.seed, *i, std::uint64_t{one.tokens.size()}));
+        one.log_probabilities.push_back(log_probability(own, token));
+        one.tokens.push_back(token);
+      }
+    });
   }
   return made;
 }
