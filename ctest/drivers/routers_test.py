@@ -38,6 +38,30 @@ def losses_of_routers_are_reported(r):
         assert "router" not in file["/series"]
 
 
+@case(ranks=2)
+def a_z_loss_is_a_series_of_its_own(r):
+    coefficient = "train.z_loss_coeff=0.01"
+    r.run("run.output=off.h5")
+    r.run(coefficient, "run.output=on.h5")
+    r.run(coefficient, "parallel.tensor=2", "run.output=two.h5", ranks=2)
+    with h5py.File("off.h5") as off, h5py.File("on.h5") as on, h5py.File("two.h5") as two:
+        assert "head" not in off["series"]
+        a, b = on["series/head/z_loss"][:], two["series/head/z_loss"][:]
+        assert a.shape == (6,) and numpy.allclose(a, b, rtol=1e-3), (a, b)
+        # Logits of a fresh model are near 0: logsumexp is near log V.
+        vocabulary = on["config"].attrs["model.vocab_size"]
+        assert abs(a[0] / (0.01 * numpy.log(vocabulary) ** 2) - 1) < 0.1, a
+        losses = [file["series/train/loss"][:] for file in (off, on)]
+        # The loss stays the cross-entropy; only the second step finds other parameters.
+        assert losses[0][0] == losses[1][0] and losses[0][1] != losses[1][1], losses
+    steps = [line for line in map(json.loads, open("on.jsonl")) if line["event"] == "step"]
+    assert [step["head_z_loss"] for step in steps] == a.tolist()
+    said = validate(r, "on.h5")
+    assert said.returncode == 0, said.stdout
+    said = r.run("train.z_loss_coeff=-1", expect=2).stderr
+    assert "train.z_loss_coeff" in said, said
+
+
 @case
 def a_depth_without_targets_has_no_loss(r):
     r.run("model.mtp_num_layers=3", "model.mtp_pattern=*", "data.synthetic_document_length=2",

@@ -31,7 +31,7 @@ constexpr Sizes kSizes[] = {{1, 1, 1, false},      {1, 7, 3, true},      {0, 8, 
 // How much larger the terms of dh = sum_j g_j w_j are, by norm, than the sums: each g_j is rounded,
 // and in a few tokens of a small vocabulary the terms may nearly cancel.
 double cancellation(const Sizes& s, const Values& h, const Values& w,
-                    const std::vector<std::int32_t>& targets) {
+                    const std::vector<std::int32_t>& targets, double z_coeff) {
   const auto vocabulary = static_cast<std::size_t>(s.vocabulary);
   const auto width = static_cast<std::size_t>(s.width);
   double terms = 0, sums = 0;
@@ -48,7 +48,8 @@ double cancellation(const Sizes& s, const Values& h, const Values& w,
     for (std::size_t j = 0; j < vocabulary; ++j) {
       const double wanted = j == static_cast<std::size_t>(targets[t]) ? 1 : 0;
       for (std::size_t k = 0; k < width; ++k) {
-        const double term = (share[j] / sum - wanted) * w[j * width + k];
+        const double more = 1 + 2 * z_coeff * std::log(sum);
+        const double term = (share[j] / sum * more - wanted) * w[j * width + k];
         terms += term * term;
         dh[k] += term;
       }
@@ -58,10 +59,12 @@ double cancellation(const Sizes& s, const Values& h, const Values& w,
   return sums > 0 ? std::max(1.0, std::sqrt(terms / sums)) : 1;
 }
 
+constexpr double kZCoeff = 0.05;
+
 // The operator with random h and w, some targets and, for evaluation, hits in place of gradients.
 struct Head {
-  Head(Random& random, Dtype storage, const Sizes& s, bool gradients)
-      : op{s.tokens, s.vocabulary, s.width, storage, gradients, s.accumulate, !gradients},
+  Head(Random& random, Dtype storage, const Sizes& s, bool gradients, double z_coeff = 0)
+      : op{s.tokens, s.vocabulary, s.width, storage, gradients, s.accumulate, !gradients, z_coeff},
         o(make_arrays(op, random)) {
     const double scale = 1 / std::sqrt(static_cast<double>(s.width));
     set(o.w, random.normal(s.vocabulary * s.width, scale));
@@ -71,7 +74,7 @@ struct Head {
           static_cast<std::int32_t>(t % 5 == 3 ? -1 : random.integer(0, s.vocabulary - 1)));
     o.targets = int32_array(targets);
     if (gradients) set(o.scale, {0.37});
-    cancellation = test::cancellation(s, o.h.values(), o.w.values(), targets);
+    cancellation = test::cancellation(s, o.h.values(), o.w.values(), targets, z_coeff);
   }
 
   double tolerance(std::string_view output) const {
@@ -82,6 +85,8 @@ struct Head {
     const double size = std::log(vocabulary) + 3 * std::sqrt(static_cast<double>(op.width));
     if (output == "hits") return 1e-6;
     if (output == "losses") return op.vocabulary == 1 ? 0 : size * test::tolerance(sums, terms);
+    // The square of a sum that errs by so much, and is near log V.
+    if (output == "z_losses") return 2 * std::max(size, 1.0) * test::tolerance(sums, terms);
     if (op.vocabulary == 1) return HUGE_VAL;  // of gradients, which are 0
     // The gradient of the logits is rounded to storage before its two products.
     const double rounding = execution::epsilon(op.storage);
@@ -99,13 +104,15 @@ TEST(cross_entropy_gpu, matches_fp64) {
   Random random;
   for (const Sizes& s : kSizes)
     for (const Dtype storage : kDeviceTypes)
-      for (const bool gradients : {false, true}) {
-        SCOPED_TRACE(testing::Message() << s.tokens << " x " << s.vocabulary << " x " << s.width);
-        const Head head(random, storage, s, gradients);
-        check_on_gpu(
-            head.op, head.o, [&](std::string_view output) { return head.tolerance(output); },
-            s.tokens == 300 ? 100 : 2);
-      }
+      for (const bool gradients : {false, true})
+        for (const double z_coeff : {0.0, kZCoeff}) {
+          SCOPED_TRACE(testing::Message() << s.tokens << " x " << s.vocabulary << " x " << s.width
+                                          << ", z-loss " << z_coeff);
+          const Head head(random, storage, s, gradients, z_coeff);
+          check_on_gpu(
+              head.op, head.o, [&](std::string_view output) { return head.tolerance(output); },
+              s.tokens == 300 ? 100 : 2);
+        }
 }
 
 TEST(cross_entropy_gpu, loss_sum_matches_fp64) {
@@ -124,10 +131,10 @@ TEST(cross_entropy_gpu, loss_sum_matches_fp64) {
 
 // The second of two ranks that share the vocabulary, and what both have told of their rows.
 struct Shard {
-  Shard(Random& random, Dtype storage, const Sizes& s, bool gradients)
+  Shard(Random& random, Dtype storage, const Sizes& s, bool gradients, double z_coeff)
       : logits{s.tokens, s.vocabulary, s.width, s.vocabulary, storage},
         op{s.tokens, s.vocabulary, s.width,      s.vocabulary, 2,
-           storage,  gradients,    s.accumulate, !gradients},
+           storage,  gradients,    s.accumulate, !gradients,   z_coeff},
         made(make_arrays(logits, random)),
         o(make_arrays(op, random)) {
     set(made.w, random.normal(s.vocabulary * s.width, 1 / std::sqrt(static_cast<double>(s.width))));
@@ -151,7 +158,8 @@ struct Shard {
     const Dtype sums = execution::accumulation(op.storage);
     const double terms = static_cast<double>(op.vocabulary + op.width + op.rows);
     if (output == "hits") return 1e-6;
-    if (output == "losses" || output == "stats") return 4 * test::tolerance(sums, terms, 16);
+    if (output == "losses" || output == "z_losses" || output == "stats")
+      return 4 * test::tolerance(sums, terms, 16);
     if (output == "logits") return test::tolerance(sums, terms, 16);
     // The gradient of the logits is rounded; of random weights its terms do not cancel by norm.
     return test::tolerance(output == "dh" ? op.storage : sums, terms, 16) +
@@ -181,7 +189,7 @@ TEST(cross_entropy_gpu, parts_of_the_vocabulary_match_fp64) {
     for (const Dtype storage : kDeviceTypes)
       for (const bool gradients : {false, true}) {
         SCOPED_TRACE(testing::Message() << s.tokens << " x " << s.vocabulary << " x " << s.width);
-        const Shard shard(random, storage, s, gradients);
+        const Shard shard(random, storage, s, gradients, s.tokens == 70 ? 0 : kZCoeff);
         const auto tolerance = [&](std::string_view name) { return shard.tolerance(name); };
         check_on_gpu(shard.logits, shard.made, tolerance);
         ShardedCrossEntropy wide = shard.op;

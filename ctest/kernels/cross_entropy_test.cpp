@@ -19,6 +19,7 @@ struct Case {
 // The last one has more rows than one chunk.
 constexpr Case kCases[] = {{1, 1, 1}, {1, 7, 3}, {13, 21, 5}, {70, 300, 33}, {1100, 9, 4}};
 constexpr double kScale = 0.37;
+constexpr double kZCoeff = 0.05;
 
 struct Inputs {
   Inputs(Random& random, const Case& c, Dtype storage)
@@ -49,21 +50,37 @@ Values plain_losses(const Case& c, const Inputs& in) {
   return losses;
 }
 
+// z_coeff logsumexp^2 of each counted token.
+Values plain_z_losses(const Case& c, const Inputs& in) {
+  Values all = plain_losses(c, in);
+  for (std::int64_t t = 0; t < c.tokens; ++t) {
+    if (in.targets[at(t)] < 0) continue;
+    double z = all[at(t)];
+    for (std::int64_t k = 0; k < c.width; ++k)
+      z += in.h[at(t * c.width + k)] * in.w[at(in.targets[at(t)] * c.width + k)];
+    all[at(t)] = kZCoeff * z * z;
+  }
+  return all;
+}
+
 struct Results {
-  Values losses, dh, dw;
+  Values losses, dh, dw, z_losses;
 };
 
 enum class Accumulate { check, skip };
 
 // Runs twice, storing and then adding: the second run must double dw and leave dh.
-Results run(const Case& c, Dtype storage, const Inputs& in, Accumulate adding = Accumulate::check) {
+Results run(const Case& c, Dtype storage, const Inputs& in, Accumulate adding = Accumulate::check,
+            double z_coeff = 0) {
   const Dtype sums = execution::accumulation(storage);
   const Array h(storage, {c.tokens, c.width}, in.h), w(storage, {c.vocabulary, c.width}, in.w);
   const Array targets = int32_array(in.targets), scale(sums, {1}, Values{kScale});
   const Array losses(sums, {c.tokens}), dh(storage, {c.tokens, c.width});
   const Array dw(sums, {c.vocabulary, c.width});
+  const Array z_losses = z_coeff > 0 ? Array(sums, {c.tokens}) : Array{};
   const auto once = [&](bool accumulate) {
-    const LinearCrossEntropy op{c.tokens, c.vocabulary, c.width, storage, true, accumulate};
+    const LinearCrossEntropy op{c.tokens, c.vocabulary, c.width, storage,
+                                true,     accumulate,   false,   z_coeff};
     test::run(op, {.h = h,
                    .w = w,
                    .targets = targets,
@@ -72,8 +89,10 @@ Results run(const Case& c, Dtype storage, const Inputs& in, Accumulate adding = 
                    .dh = dh,
                    .dw = dw,
                    .workspace = workspace(op.workspace_bytes()),
-                   .hits = {}});
-    return Results{losses.values(), dh.values(), dw.values()};
+                   .hits = {},
+                   .z_losses = z_losses});
+    return Results{losses.values(), dh.values(), dw.values(),
+                   z_coeff > 0 ? z_losses.values() : Values{}};
   };
   const Results stored = once(false);
   if (adding == Accumulate::skip) return stored;
@@ -97,7 +116,8 @@ Arrays<LinearCrossEntropy> evaluated(const Case& c, Dtype storage, const Inputs&
                                      .dh = {},
                                      .dw = {},
                                      .workspace = workspace(op.workspace_bytes()),
-                                     .hits = Array(sums, {c.tokens})};
+                                     .hits = Array(sums, {c.tokens}),
+                                     .z_losses = {}};
   test::run(op, o);
   return o;
 }
@@ -158,21 +178,45 @@ TEST(cross_entropy, hits_are_targets_with_the_largest_logit) {
 
 TEST(cross_entropy, gradients_by_finite_differences) {
   Random random;
-  for (const Case& c : kCases) {
-    if (c.tokens * c.vocabulary > 1000 || c.vocabulary == 1) continue;
-    const Inputs in(random, c, Dtype::fp64);
-    const Results results = run(c, Dtype::fp64, in);
-    const auto numeric = [&](Values Inputs::*input) {
-      return numeric_gradient(in.*input, [&](const Values& changed) {
-        Inputs other = in;
-        other.*input = changed;
-        const Values losses = plain_losses(c, other);
-        return kScale * std::accumulate(losses.begin(), losses.end(), 0.0);
-      });
-    };
-    EXPECT_LT(relative_error(results.dh, numeric(&Inputs::h)), 1e-8);
-    EXPECT_LT(relative_error(results.dw, numeric(&Inputs::w)), 1e-8);
-  }
+  for (const double z_coeff : {0.0, kZCoeff})
+    for (const Case& c : kCases) {
+      if (c.tokens * c.vocabulary > 1000 || (c.vocabulary == 1 && z_coeff == 0)) continue;
+      const Inputs in(random, c, Dtype::fp64);
+      const Results results = run(c, Dtype::fp64, in, Accumulate::check, z_coeff);
+      const auto numeric = [&](Values Inputs::*input) {
+        return numeric_gradient(in.*input, [&](const Values& changed) {
+          Inputs other = in;
+          other.*input = changed;
+          Values losses = plain_losses(c, other);
+          if (z_coeff > 0) {
+            const Values z_losses = plain_z_losses(c, other);
+            losses.insert(losses.end(), z_losses.begin(), z_losses.end());
+          }
+          return kScale * std::accumulate(losses.begin(), losses.end(), 0.0);
+        });
+      };
+      EXPECT_LT(relative_error(results.dh, numeric(&Inputs::h)), 1e-8);
+      EXPECT_LT(relative_error(results.dw, numeric(&Inputs::w)), 1e-8);
+    }
+}
+
+TEST(cross_entropy, z_losses_are_the_formula_beside_the_same_losses) {
+  Random random;
+  for (const Case& c : kCases)
+    for (const Dtype storage : kFloatingTypes) {
+      const Inputs in(random, c, storage);
+      const Results plain = run(c, storage, in),
+                    results = run(c, storage, in, Accumulate::check, kZCoeff);
+      EXPECT_EQ(results.losses, plain.losses);
+      const Values expected = plain_z_losses(c, in);
+      // d(c z^2) = 2 c z dz, where z errs as a loss does.
+      const double z = std::sqrt(std::ranges::max(expected) / kZCoeff);
+      EXPECT_LT(
+          rms_difference(results.z_losses, expected),
+          2 * kZCoeff * z * loss_tolerance(c, storage) +
+              execution::epsilon(storage == Dtype::fp64 ? storage : Dtype::fp32) * kZCoeff * z * z);
+      for (std::int64_t t = 3; t < c.tokens; t += 5) EXPECT_EQ(results.z_losses[at(t)], 0);
+    }
 }
 
 // More rows than a chunk: dw has a share of each chunk, so it is compared with sums of parts.
@@ -274,8 +318,9 @@ TEST(cross_entropy, cost_has_the_logits_apart) {
   EXPECT_EQ(loss.more_kernels, 2 * 2 - 1);
 }
 
-// Ranks that share the vocabulary: the same losses, hits and gradients of w, and summands of dh.
-TEST(cross_entropy, parts_of_the_vocabulary_make_the_whole) {
+// Ranks that share the vocabulary: the same losses, hits, z-losses and gradients of w, and summands
+// of dh.
+void expect_parts_make_the_whole(double z_coeff) {
   Random random;
   for (const Case& c : {Case{13, 21, 5}, Case{70, 300, 33}, Case{5, 6, 1}})
     for (const Dtype storage : kFloatingTypes) {
@@ -299,13 +344,13 @@ TEST(cross_entropy, parts_of_the_vocabulary_make_the_whole) {
         stats.insert(stats.end(), own.begin(), own.end());
       }
       set(whole_stats, stats);
-      const Results expected = run(c, storage, in);
+      const Results expected = run(c, storage, in, Accumulate::check, z_coeff);
       const Values hits = evaluated(c, storage, in).hits.values();
-      Results found{{}, Values(in.h.size(), 0), {}};
+      Results found{{}, Values(in.h.size(), 0), {}, {}};
       double summands = 0;  // sizes of the ranks' dh, each of which is rounded
       for (std::int64_t r = 0; r < ranks; ++r) {
         const ShardedCrossEntropy op{c.tokens, part, c.width, r * part, ranks,
-                                     storage,  true, false,   true};
+                                     storage,  true, false,   true,     z_coeff};
         Arrays<ShardedCrossEntropy> o = make_arrays(op, random);
         o.h = h, o.w = ws[at(r)], o.targets = targets, o.stats = whole_stats;
         o.logits = logits[at(r)], o.scale = scale;
@@ -314,6 +359,12 @@ TEST(cross_entropy, parts_of_the_vocabulary_make_the_whole) {
           EXPECT_EQ(o.losses.values(), found.losses) << "ranks have other losses";
         }
         found.losses = o.losses.values();
+        if (z_coeff > 0) {
+          found.z_losses = o.z_losses.values();
+          const double size = std::sqrt(dot(expected.z_losses, expected.z_losses));
+          EXPECT_LT(rms_difference(found.z_losses, expected.z_losses),
+                    loss_tolerance(c, storage) * size);
+        }
         EXPECT_EQ(o.hits.values(), hits);
         const Values dh = o.dh.values(), dw = o.dw.values();
         for (std::size_t i = 0; i < dh.size(); ++i) found.dh[i] += dh[i];
@@ -327,6 +378,12 @@ TEST(cross_entropy, parts_of_the_vocabulary_make_the_whole) {
       EXPECT_LT(relative_error(found.dh, expected.dh),
                 std::max(1.0, summands) * tolerance(storage, terms, 16));
     }
+}
+
+TEST(cross_entropy, parts_of_the_vocabulary_make_the_whole) { expect_parts_make_the_whole(0); }
+
+TEST(cross_entropy, parts_of_the_vocabulary_have_the_z_loss_of_the_whole) {
+  expect_parts_make_the_whole(kZCoeff);
 }
 
 TEST(cross_entropy, loss_sum_counts_targets) {

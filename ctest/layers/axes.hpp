@@ -14,8 +14,8 @@ constexpr int kSteps = 2;
 
 /// What a run of some steps leaves.
 struct Outcome {
-  int reruns = 0;  ///< of steps without room for all rows of experts
-  std::vector<double> losses, norms;
+  int reruns = 0;                     ///< of steps without room for all rows of experts
+  std::vector<double> losses, norms;  ///< TinyRun::told() of all steps; of each step
   std::map<std::string, std::vector<double>> state;  ///< what a rank has
 };
 

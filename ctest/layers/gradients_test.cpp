@@ -12,11 +12,13 @@ namespace {
 void check(forecast::TrainerOptions options) {
   options.model.moe.frozen_tokens = options.step.tokens;
   options.evaluation_microbatches = options.step.microbatches;
+  const bool has_z_loss = options.model.z_loss_coeff > 0;
   TinyRun run(std::move(options));
   run.freeze_routing();
   run.train(1, 0.0);
   const double counted = run.loss()[1];
-  EXPECT_NEAR(run.loss()[0], run.evaluate(1), 1e-12 * run.loss()[0]);
+  const double loss = run.loss()[0] + (has_z_loss ? run.told()[2] : 0);
+  EXPECT_NEAR(loss, run.evaluate(1), 1e-12 * loss);
   for (const layers::Parameter& parameter : run.trainer().plan().model().parameters()) {
     const std::vector<double> gradient = run.read(layers::gradient_name(parameter.name));
     std::vector<double> values = run.read(parameter.name);
@@ -95,6 +97,16 @@ TEST(gradients, logits_in_the_memory_of_the_embeddings_gradient) {
   options.model.width = 24;  // (13, 24) fp64 has room for the logits of 23 tokens
   options.model.mlp.ffn = 4;
   check(options);
+}
+
+TEST(gradients, z_loss) {
+  for (const bool tied : {false, true}) {
+    forecast::TrainerOptions options = fp64("-");
+    options.model.z_loss_coeff = 0.3;
+    options.model.tied_embeddings = tied;
+    options.step.microbatches = 3;
+    check(options);
+  }
 }
 
 TEST(gradients, swiglu) {

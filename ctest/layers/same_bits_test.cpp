@@ -60,6 +60,7 @@ class same_bits : public testing::Test {
     options.model.tied_embeddings = false;
     options.model.moe.aux_coeff = 0.02;
     options.model.moe.z_coeff = 0.01;
+    options.model.z_loss_coeff = 0.02;
     options.model.virtual_stages = grid.virtual_stages;
     options.sharing.same_on_ranks = true;
     options.sharing.zero = grid.zero;
@@ -92,7 +93,7 @@ class same_bits : public testing::Test {
       const auto tell = [&](const std::vector<double>& values) {
         outcome.told.insert(outcome.told.end(), values.begin(), values.end());
       };
-      tell(tiny.loss());
+      tell(tiny.told());
       tell({tiny.grad_norm()});
       if (!tiny.router_losses().empty()) tell(tiny.router_losses());
       tell({tiny.evaluate(step + 7, {part.index, part.parts})});

@@ -63,6 +63,26 @@ TEST(step, the_loss_of_all_microbatches_is_the_evaluations) {
   EXPECT_EQ(run.loss()[1], 5 * 18);
 }
 
+// The cross-entropy stays what it is. A z-loss of so large a weight drives logsumexp to 0.
+TEST(step, a_z_loss_is_told_beside_the_loss) {
+  forecast::TrainerOptions options = tiny_options("-", Dtype::fp64);
+  TinyRun plain(options);
+  options.model.z_loss_coeff = 10;
+  TinyRun run(options);
+  plain.train(0, 1e-2);
+  run.train(0, 1e-2);
+  EXPECT_EQ(run.loss(), plain.loss());
+  const std::vector<double> first = run.told();
+  ASSERT_EQ(first.size(), 4U);
+  EXPECT_EQ(first[3], first[1]);
+  options.model.z_loss_coeff = 20;
+  TinyRun twice(options);
+  twice.train(0, 1e-2);
+  EXPECT_NEAR(twice.told()[2], 2 * first[2], 1e-12 * first[2]);
+  for (int i = 0; i < 30; ++i) run.train(0, 1e-2);
+  EXPECT_LT(run.told()[2], 0.1 * first[2]);
+}
+
 TEST(step, a_bad_step_changes_nothing) {
   TinyRun run(tiny_options(every_kind(), Dtype::fp32));
   run.train(0, 1e-2);

@@ -243,23 +243,28 @@ double TinyRun::evaluate(int index, Part part) {
   stage_inputs(executor, recorded.inputs, recorded.shape, batch);
   executor.step();
   const Dtype dtype = recorded.program.info(recorded.loss).buffers[0].dtype;
-  return to_doubles(executor.result(recorded.loss), dtype)[0];
+  double loss = to_doubles(executor.result(recorded.loss), dtype)[0];
+  if (recorded.z_loss) loss += to_doubles(executor.result(recorded.z_loss), dtype)[0];
+  return loss;
 }
 
-std::vector<double> TinyRun::loss() {
-  const Dtype dtype = recorded_->program.info(recorded_->loss).buffers[0].dtype;
-  return to_doubles(executor_->result(recorded_->loss), dtype);
+std::vector<double> TinyRun::result(execution::Tensor output) {
+  const Dtype dtype = recorded_->program.info(output).buffers[0].dtype;
+  return to_doubles(executor_->result(output), dtype);
 }
 
-std::vector<double> TinyRun::router_losses() {
-  const Dtype dtype = recorded_->program.info(recorded_->router_losses).buffers[0].dtype;
-  return to_doubles(executor_->result(recorded_->router_losses), dtype);
+std::vector<double> TinyRun::loss() { return result(recorded_->loss); }
+
+std::vector<double> TinyRun::told() {
+  std::vector<double> all = loss();
+  if (recorded_->z_loss)
+    for (const double value : result(recorded_->z_loss)) all.push_back(value);
+  return all;
 }
 
-double TinyRun::grad_norm() {
-  const Dtype dtype = recorded_->program.info(recorded_->grad_norm).buffers[0].dtype;
-  return to_doubles(executor_->result(recorded_->grad_norm), dtype)[0];
-}
+std::vector<double> TinyRun::router_losses() { return result(recorded_->router_losses); }
+
+double TinyRun::grad_norm() { return result(recorded_->grad_norm)[0]; }
 
 bool TinyRun::step_ok() {
   std::int32_t ok = 0;

@@ -88,10 +88,12 @@ class TinyRun {
   void set_packing(std::vector<Documents> packing) { documents_ = std::move(packing); }
   /// The same documents in every microbatch.
   void set_documents(Documents documents) { documents_ = {std::move(documents)}; }
-  /// Loss of batch `index`: the sum over counted targets.
+  /// Loss of batch `index`: the sum over counted targets, of z-losses too if the model has them.
   double evaluate(int index, Part part = {0, 1});
   /// Sum of losses and number of counted targets of the last training step.
   std::vector<double> loss();
+  /// Behind them z-losses, likewise, if the step tells them.
+  std::vector<double> told();
   /// Load-balancing and z loss of the last training step.
   std::vector<double> router_losses();
   bool step_ok();
@@ -121,6 +123,8 @@ class TinyRun {
   /// Stages those inputs of a program that its stage of the model reads.
   void stage_inputs(execution::Executor& executor, const layers::StackedInputs& inputs,
                     const layers::StepShape& shape, const Batch& batch);
+  /// An output of the last training step.
+  std::vector<double> result(execution::Tensor output);
 
   std::unique_ptr<execution::Backend> backend_;
   std::unique_ptr<run::Trainer> trainer_;

@@ -29,7 +29,8 @@ double softmax_tolerance(std::int64_t vocabulary) {
 
 /// The fused head: losses, dh and dw of h (n, D), w (V, D). The peer "cublas" is its three products
 /// alone, through the same chunks: what no loss can be faster than by these means.
-template <bool kGradients>
+/// @tparam kZLoss with the z-loss of PaLM beside it
+template <bool kGradients, bool kZLoss = false>
 class HeadCase final : public OperatorCase<kernels::LinearCrossEntropy> {
  public:
   HeadCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
@@ -39,7 +40,8 @@ class HeadCase final : public OperatorCase<kernels::LinearCrossEntropy> {
                       .width = shape["D"],
                       .storage = Dtype::bf16,
                       .gradients = kGradients,
-                      .accumulate = false},
+                      .accumulate = false,
+                      .z_coeff = kZCoeff},
                      seed),
         n_(op_.tokens),
         v_(op_.vocabulary),
@@ -64,6 +66,7 @@ class HeadCase final : public OperatorCase<kernels::LinearCrossEntropy> {
     if (implementation != "ours") return {};
     const std::vector<double> h = o_.h->rows(0, kCheckedRows), w = o_.w->values();
     std::vector<double> losses(kCheckedRows), dh(h.size()), logits(static_cast<std::size_t>(v_));
+    std::vector<double> log_sums;
     for (std::int64_t t = 0; t < kCheckedRows; ++t) {
       const auto target = static_cast<std::size_t>(target_[t]);
       double sum = 0;
@@ -72,9 +75,11 @@ class HeadCase final : public OperatorCase<kernels::LinearCrossEntropy> {
         sum += std::exp(logits[j]);
       }
       losses[t] = std::log(sum) - logits[target];
+      log_sums.push_back(std::log(sum));
       for (std::size_t j = 0; j < logits.size(); ++j) {
         const double gradient =
-            (std::exp(logits[j]) / sum - (j == target ? 1 : 0)) / static_cast<double>(n_);
+            (std::exp(logits[j]) / sum * z_factor(std::log(sum)) - (j == target ? 1 : 0)) /
+            static_cast<double>(n_);
         for (std::int64_t k = 0; k < d_; ++k)
           dh[t * d_ + k] +=
               gradient * w[j * static_cast<std::size_t>(d_) + static_cast<std::size_t>(k)];
@@ -84,6 +89,12 @@ class HeadCase final : public OperatorCase<kernels::LinearCrossEntropy> {
     std::vector<Agreement> all = {{"losses",
                                    relative_error(o_.losses->rows(0, kCheckedRows), losses),
                                    loss_tolerance(), false, over}};
+    if (kZCoeff > 0) {
+      std::vector<double> z_losses;
+      for (const double log_sum : log_sums) z_losses.push_back(kZCoeff * log_sum * log_sum);
+      all.push_back({"z_losses", relative_error(o_.z_losses->rows(0, kCheckedRows), z_losses),
+                     2 * loss_tolerance(), false, over});
+    }
     if (!kGradients) return all;
     const double gradients = 2 * execution::epsilon(Dtype::bf16);
     all.push_back({"dh", relative_error(o_.dh->rows(0, kCheckedRows), dh), gradients, false, over});
@@ -92,6 +103,11 @@ class HeadCase final : public OperatorCase<kernels::LinearCrossEntropy> {
   }
 
  private:
+  static constexpr double kZCoeff = kZLoss ? 1e-4 : 0;
+
+  /// What the z-loss multiplies a token's softmax by.
+  static double z_factor(double log_sum) { return 1 + 2 * kZCoeff * log_sum; }
+
   /// Of a loss near log V: the error of its target's logit, which is a product of D terms of that
   /// size, and the softmax's; twice, since few rows are looked at.
   double loss_tolerance() const {
@@ -120,7 +136,8 @@ class HeadCase final : public OperatorCase<kernels::LinearCrossEntropy> {
         const auto at = static_cast<std::size_t>(t);
         const double* line = h.data() + t * d_;
         const double gradient =
-            (std::exp(dot(line, w.data()) - log_sums[at]) - (target_[at] == word ? 1 : 0)) /
+            (std::exp(dot(line, w.data()) - log_sums[at]) * z_factor(log_sums[at]) -
+             (target_[at] == word ? 1 : 0)) /
             static_cast<double>(n_);
         for (std::size_t k = 0; k < sum.size(); ++k) sum[k] += gradient * line[k];
       }
@@ -252,12 +269,12 @@ class SoftmaxCase final : public Case {
   std::vector<double> first_;
 };
 
-template <bool kGradients>
+template <bool kGradients, bool kZLoss = false>
 Entry entry(const char* name, const char* help) {
   Entry made =
-      operator_entry<HeadCase<kGradients>>(name, help,
-                                           {Shape{{"n", 16384}, {"V", 65536}, {"D", 2048}},
-                                            Shape{{"n", 65536}, {"V", 50304}, {"D", 768}}});
+      operator_entry<HeadCase<kGradients, kZLoss>>(name, help,
+                                                   {Shape{{"n", 16384}, {"V", 65536}, {"D", 2048}},
+                                                    Shape{{"n", 65536}, {"V", 50304}, {"D", 768}}});
   made.implementations.push_back(
       {"cublas", kernels::product_library(), "", "its products alone, by the table of algorithms"});
   return made;
@@ -268,6 +285,7 @@ Entry entry(const char* name, const char* help) {
 std::vector<Entry> cross_entropy_entries() {
   return {
       entry<true>("linear_cross_entropy", "losses, dh, dw of h (n, D), w (V, D)"),
+      entry<true, true>("linear_cross_entropy_z_loss", "the same with a z-loss of weight 1e-4"),
       entry<false>("linear_cross_entropy_loss", "losses alone"),
       {.name = "softmax_gradient",
        .help = "losses of logits (n, V) fp32, and in their place the gradient in bf16",

@@ -25,14 +25,18 @@ int LinearCrossEntropy::launch(const Operands<Pointers<S>>& o, void* handle) con
     const Products<S> products(rows, vocabulary, width, accumulate || begin > 0);
     const S* h = o.h + begin * width;
     dense_product(products.logits, h, o.w, o.workspace, stream);
-    const int code = cross_entropy::launch<S>({.rows = rows,
-                                               .vocabulary = vocabulary,
-                                               .logits = o.workspace,
-                                               .targets = o.targets + begin,
-                                               .losses = o.losses + begin,
-                                               .scale = o.scale,
-                                               .hits = o.hits ? o.hits + begin : nullptr},
-                                              handle);
+    const cross_entropy::Logits logits{.rows = rows,
+                                       .vocabulary = vocabulary,
+                                       .logits = o.workspace,
+                                       .targets = o.targets + begin,
+                                       .losses = o.losses + begin,
+                                       .scale = o.scale,
+                                       .hits = o.hits ? o.hits + begin : nullptr};
+    const int code = z_coeff > 0 ? cross_entropy::launch<S>(
+                                       cross_entropy::WithZLoss<cross_entropy::Logits>{
+                                           logits, static_cast<float>(z_coeff), o.z_losses + begin},
+                                       handle)
+                                 : cross_entropy::launch<S>(logits, handle);
     if (code != 0) return code;
     if (!gradients) continue;
     dense_product(products.dh, o.workspace, o.w, o.dh + begin * width, stream);

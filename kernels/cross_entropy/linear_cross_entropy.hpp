@@ -9,7 +9,13 @@ namespace stowage::kernels {
 ///   logits = h w^T,  losses_t = logsumexp(logits_t) - logits_t[target_t]
 ///   dlogits = (softmax(logits) - onehot(target)) * scale,  dh = dlogits w,  dw = dlogits^T h
 ///
-/// targets are in [0, V), or negative for a token that counts nothing (its loss and its row of dh
+/// With `z_coeff` the z-loss of PaLM (arXiv 2204.02311, section 5) is minimised beside it; it is an
+/// output of its own, and losses stay the cross-entropy:
+///
+///   z_losses_t = z_coeff * logsumexp(logits_t)^2
+///   dlogits += 2 z_coeff logsumexp(logits_t) * softmax(logits) * scale
+///
+/// targets are in [0, V), or negative for a token that counts nothing (its losses and its row of dh
 /// are 0). dw is stored or, with `accumulate`, added to. Without `gradients`, for evaluation, there
 /// are the losses alone; and, where it is asked for, hits: 1 for a counted token of which no logit
 /// is above the target's, else 0.
@@ -23,6 +29,7 @@ struct LinearCrossEntropy {
   execution::Dtype storage;
   bool gradients, accumulate;
   bool with_hits = false;
+  double z_coeff = 0;  ///< 0: no z-loss
 
   template <class T>
   struct Operands {
@@ -31,7 +38,7 @@ struct LinearCrossEntropy {
     SumsIn<T> scale;
     SumsOut<T> losses;
     Out<T> dh;
-    SumsOut<T> dw, workspace, hits;
+    SumsOut<T> dw, workspace, hits, z_losses;
   };
   void each(auto&& f, auto&... o) const {
     const execution::Dtype sums = execution::accumulation(storage);
@@ -44,6 +51,7 @@ struct LinearCrossEntropy {
     f(sum("dw", accumulate, sums, {vocabulary, width}).when(gradients), o.dw...);
     f(workspace(workspace_bytes()), o.workspace...);
     f(out("hits", sums, {tokens}).when(with_hits), o.hits...);
+    f(out("z_losses", sums, {tokens}).when(z_coeff > 0), o.z_losses...);
   }
   /// For the logits of one chunk of rows.
   std::size_t workspace_bytes() const;

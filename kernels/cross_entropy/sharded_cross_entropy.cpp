@@ -38,17 +38,21 @@ Cost ShardedLogits::cost() const {
 
 template <class S>
 int ShardedCrossEntropy::launch(const Operands<Pointers<S>>& o, void* handle) const {
-  const int code = cross_entropy::launch_part_gradient<S>({.rows = rows,
-                                                           .vocabulary = vocabulary,
-                                                           .first = first,
-                                                           .logits = o.logits,
-                                                           .targets = o.targets,
-                                                           .stats = const_cast<float*>(o.stats),
-                                                           .ranks = static_cast<int>(ranks),
-                                                           .losses = o.losses,
-                                                           .scale = o.scale,
-                                                           .hits = o.hits},
-                                                          handle);
+  const cross_entropy::LogitsPart part{.rows = rows,
+                                       .vocabulary = vocabulary,
+                                       .first = first,
+                                       .logits = o.logits,
+                                       .targets = o.targets,
+                                       .stats = const_cast<float*>(o.stats),
+                                       .ranks = static_cast<int>(ranks),
+                                       .losses = o.losses,
+                                       .scale = o.scale,
+                                       .hits = o.hits};
+  const int code = z_coeff > 0 ? cross_entropy::launch_part_gradient<S>(
+                                     cross_entropy::WithZLoss<cross_entropy::LogitsPart>{
+                                         part, static_cast<float>(z_coeff), o.z_losses},
+                                     handle)
+                               : cross_entropy::launch_part_gradient<S>(part, handle);
   if (code != 0 || !gradients) return code;
   const auto stream = static_cast<cudaStream_t>(handle);
   const Products<S> products(rows, vocabulary, width, accumulate);

@@ -35,7 +35,7 @@ struct ShardedLogits {
 };
 
 /// The losses of whole rows, the same on every rank, from the stats of all ranks, one rank's behind
-/// the other's; hits, if asked for, as LinearCrossEntropy has them. With `gradients` logits become
+/// the other's; hits and z-losses, if asked for, as LinearCrossEntropy has them. With `gradients` logits become
 /// theirs, dh is this rank's summand, rounded, and dw is stored or, with `accumulate`, added to.
 struct ShardedCrossEntropy {
   static constexpr std::string_view kName = "sharded_cross_entropy";
@@ -43,6 +43,7 @@ struct ShardedCrossEntropy {
   execution::Dtype storage;
   bool gradients, accumulate;
   bool with_hits = false;
+  double z_coeff = 0;  ///< 0: no z-loss
 
   template <class T>
   struct Operands {
@@ -55,7 +56,7 @@ struct ShardedCrossEntropy {
     SumsIn<T> scale;
     OutRows<T> dh;
     SumsOut<T> dw;
-    RowsOfType<T, Sums> hits;
+    RowsOfType<T, Sums> hits, z_losses;
   };
   void each(auto&& f, auto&... o) const {
     const execution::Dtype sums = execution::accumulation(storage);
@@ -69,6 +70,7 @@ struct ShardedCrossEntropy {
     f(out("dh", storage, {rows, width}).when(gradients), o.dh...);
     f(sum("dw", accumulate, sums, {vocabulary, width}).when(gradients), o.dw...);
     f(out("hits", sums, {rows}).when(with_hits), o.hits...);
+    f(out("z_losses", sums, {rows}).when(z_coeff > 0), o.z_losses...);
   }
   STOWAGE_OPERATOR_MEMBERS;
 };

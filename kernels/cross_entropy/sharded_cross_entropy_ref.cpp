@@ -36,21 +36,26 @@ RowStats<A> merged(const A* stats, std::int64_t rows, std::int64_t row, std::int
 /// Logits become their gradients if there is a scale; losses of rows.
 template <class A>
 void lose(Matrix<A> logits, const std::int32_t* targets, std::int64_t first, const A* stats,
-          std::int64_t ranks, const A* scale, A* losses, A* hits) {
+          std::int64_t ranks, const A* scale, A* losses, A* hits, A z_coeff, A* z_losses) {
   execution::host_for(logits.rows, kRowsPerBlock, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       A* row = logits.row(i);
       if (targets[i] < 0) {
         losses[i] = A{0};
         if (hits != nullptr) hits[i] = A{0};
+        if (z_losses != nullptr) z_losses[i] = A{0};
         if (scale != nullptr) std::fill_n(row, logits.columns, A{0});
         continue;
       }
       const RowStats<A> all = merged(stats, logits.rows, i, ranks);
-      losses[i] = std::log(all.sum) + (all.maximum - all.chosen);
+      const A log_sum = std::log(all.sum);
+      losses[i] = log_sum + (all.maximum - all.chosen);
       if (hits != nullptr) hits[i] = all.chosen >= all.maximum ? A{1} : A{0};
+      const A z = log_sum + all.maximum;
+      if (z_losses != nullptr) z_losses[i] = z_coeff * z * z;
       if (scale == nullptr) continue;
-      const A factor = *scale / all.sum;
+      A factor = *scale / all.sum;
+      if (z_losses != nullptr) factor *= 1 + 2 * z_coeff * z;
       for (std::int64_t j = 0; j < logits.columns; ++j)
         row[j] = exponential(row[j] - all.maximum) * factor;
       const std::int64_t target = targets[i] - first;
@@ -85,7 +90,8 @@ template <class S>
 void ShardedCrossEntropy::reference(const Operands<Pointers<S>>& o) const {
   using A = Accumulation<S>;
   const Matrix<A> logits{o.logits, rows, vocabulary, vocabulary};
-  lose<A>(logits, o.targets, first, o.stats, ranks, o.scale, o.losses, o.hits);
+  lose<A>(logits, o.targets, first, o.stats, ranks, o.scale, o.losses, o.hits,
+          static_cast<A>(z_coeff), o.z_losses);
   if (!gradients) return;
   matmul(Factor<A>{logits, Transpose::no},
          Factor<S>{{o.w, vocabulary, width, width}, Transpose::no},

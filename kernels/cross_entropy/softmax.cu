@@ -24,9 +24,9 @@ using execution::Bf16;
 
 // A cluster of kBlocks blocks for a row; pack p of a thread is the p-th of the threads of all
 // blocks beside each other.
-template <class S, int kBlocks, int kPacks>
+template <class S, int kBlocks, int kPacks, class Args>
 __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads, kPacks > 8 ? 2 : 4)
-    cluster_kernel(const Logits args) {
+    cluster_kernel(const Args args) {
   using Data = Access<float, true>;
   __shared__ Exponentials of_block;
   const auto cluster = cooperative_groups::this_cluster();
@@ -59,7 +59,7 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads, kPacks > 8
   }
   if (rank == 0 && threadIdx.x == 0) store_loss(args, row, chosen, all);
   if (args.scale != nullptr) {
-    const Gradient gradient(*args.scale, all, target);
+    const Gradient gradient = gradient_of(args, all, target);
     S* to = reinterpret_cast<S*>(logits);
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
@@ -74,8 +74,8 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads, kPacks > 8
 }
 
 // One block for a row, of any length.
-template <class S, bool kPacked>
-__global__ void __launch_bounds__(kThreads) block_kernel(const Logits args) {
+template <class S, bool kPacked, class Args>
+__global__ void __launch_bounds__(kThreads) block_kernel(const Args args) {
   using Data = Access<float, kPacked>;
   constexpr int kUnroll = 4, kStep = kThreads * kUnroll * Data::kSize;
   const std::int64_t row = blockIdx.x, count = args.vocabulary;
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kThreads) block_kernel(const Logits args) {
   const Exponentials all = merge_block(mine);
   if (threadIdx.x == 0) store_loss(args, row, chosen, all);
   if (args.scale == nullptr) return;
-  const Gradient gradient(*args.scale, all, target);
+  const Gradient gradient = gradient_of(args, all, target);
   S* to = reinterpret_cast<S*>(logits);
   for (std::int64_t step = 0; step < count; step += kStep) {
     float values[kUnroll][Data::kSize];
@@ -119,16 +119,16 @@ __global__ void __launch_bounds__(kThreads) block_kernel(const Logits args) {
   }
 }
 
-template <class S, int kBlocks, int kPacks>
-void start_clusters(const Logits& args, cudaStream_t stream) {
+template <class S, int kBlocks, int kPacks, class Args>
+void start_clusters(const Args& args, cudaStream_t stream) {
   cluster_kernel<S, kBlocks, kPacks>
       <<<static_cast<unsigned>(args.rows * kBlocks), kThreads, 0, stream>>>(args);
 }
 
 }  // namespace
 
-template <class S>
-int launch(const Logits& args, void* handle) {
+template <class S, class Args>
+int launch(const Args& args, void* handle) {
   if (args.rows == 0) return cudaSuccess;
   const auto stream = static_cast<cudaStream_t>(handle);
   const auto rows = static_cast<unsigned>(args.rows);
@@ -152,5 +152,7 @@ int launch(const Logits& args, void* handle) {
 
 template int launch<float>(const Logits&, void*);
 template int launch<Bf16>(const Logits&, void*);
+template int launch<float>(const WithZLoss<Logits>&, void*);
+template int launch<Bf16>(const WithZLoss<Logits>&, void*);
 
 }  // namespace stowage::kernels::cross_entropy

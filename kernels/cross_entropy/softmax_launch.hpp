@@ -15,11 +15,19 @@ struct Logits {
   float* hits = nullptr;  ///< if asked for: 1 where no logit is above the target's, else 0
 };
 
+/// The same rows, with a z-loss: see linear_cross_entropy.hpp.
+template <class Rows>
+struct WithZLoss : Rows {
+  float z_coeff;
+  float* z_losses;
+};
+
 /// losses_t, and in place of each row of logits its gradient (softmax - onehot) * scale as S,
 /// float or Bf16: the gradient of row t begins where logits_t began. Rows with a negative target
 /// become zero.
-template <class S>
-int launch(const Logits& args, void* stream);
+/// @param args Logits or WithZLoss<Logits>
+template <class S, class Args = Logits>
+int launch(const Args& args, void* stream);
 
 /// Rows of the logits of columns [first, first + V) of a vocabulary that ranks share.
 struct LogitsPart {
@@ -36,8 +44,9 @@ struct LogitsPart {
 /// The stats of this part; the target's logit is 0 where another part has it.
 int launch_part_stats(const LogitsPart& args, void* stream);
 /// Losses and gradients, as launch() makes them, from the stats of all ranks.
-template <class S>
-int launch_part_gradient(const LogitsPart& args, void* stream);
+/// @param args LogitsPart or WithZLoss<LogitsPart>
+template <class S, class Args = LogitsPart>
+int launch_part_gradient(const Args& args, void* stream);
 
 /// sums = {sum of losses, count} over tokens with target >= 0; with `accumulate` added to.
 int launch_loss_sum(std::int64_t tokens, const float* losses, const std::int32_t* targets,

@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(kThreads) stats_kernel(const LogitsPart args) 
   stats[2] = target >= 0 && target < count ? logits[target] : 0.0F;
 }
 
-template <class S, bool kPacked>
-__global__ void __launch_bounds__(kThreads) gradient_kernel(const LogitsPart args) {
+template <class S, bool kPacked, class Args>
+__global__ void __launch_bounds__(kThreads) gradient_kernel(const Args args) {
   using Data = Access<float, kPacked>;
   const std::int64_t row = blockIdx.x, count = args.vocabulary;
   float* logits = args.logits + row * count;
@@ -77,8 +77,8 @@ __global__ void __launch_bounds__(kThreads) gradient_kernel(const LogitsPart arg
   // A column that no part has where the target lies elsewhere.
   const std::int64_t own = target - args.first;
   const bool has = own >= 0 && own < count;
-  const Gradient gradient(*args.scale, all,
-                          target < 0 ? -1 : static_cast<std::int32_t>(has ? own : count));
+  const Gradient gradient =
+      gradient_of(args, all, target < 0 ? -1 : static_cast<std::int32_t>(has ? own : count));
   S* to = reinterpret_cast<S*>(logits);
   for (std::int64_t step = 0; step < count; step += kStepOf<kPacked>) {
     float values[kUnroll][Data::kSize];
@@ -109,10 +109,11 @@ int launch_part_stats(const LogitsPart& args, void* handle) {
   return cudaGetLastError();
 }
 
-template <class S>
-int launch_part_gradient(const LogitsPart& args, void* handle) {
+template <class S, class Args>
+int launch_part_gradient(const Args& args, void* handle) {
   if (args.rows == 0) return cudaSuccess;
-  const auto kernel = whole_packs(args) ? gradient_kernel<S, true> : gradient_kernel<S, false>;
+  const auto kernel =
+      whole_packs(args) ? gradient_kernel<S, true, Args> : gradient_kernel<S, false, Args>;
   kernel<<<static_cast<unsigned>(args.rows), kThreads, 0, static_cast<cudaStream_t>(handle)>>>(
       args);
   return cudaGetLastError();
@@ -120,5 +121,7 @@ int launch_part_gradient(const LogitsPart& args, void* handle) {
 
 template int launch_part_gradient<float>(const LogitsPart&, void*);
 template int launch_part_gradient<Bf16>(const LogitsPart&, void*);
+template int launch_part_gradient<float>(const WithZLoss<LogitsPart>&, void*);
+template int launch_part_gradient<Bf16>(const WithZLoss<LogitsPart>&, void*);
 
 }  // namespace stowage::kernels::cross_entropy

@@ -55,6 +55,14 @@ __device__ __forceinline__ void add(Exponentials& mine, const float (&values)[kU
     for (int i = 0; i < kSize; ++i) mine.sum += hopper::ex2((values[u][i] - maximum) * kLog2E);
 }
 
+/// Whether rows have a z-loss.
+template <class Args>
+concept HasZLoss = requires(const Args& args) {
+  args.z_losses;
+};
+
+__device__ __forceinline__ float log_sum(Exponentials all) { return all.maximum + logf(all.sum); }
+
 /// How logits become gradients in one row.
 struct Gradient {
   float maximum, factor, scale;
@@ -69,6 +77,15 @@ struct Gradient {
   }
 };
 
+/// @param args rows of logits, with a scale  @param all of the whole row  @param target as above
+template <class Args>
+__device__ __forceinline__ Gradient gradient_of(const Args& args, Exponentials all,
+                                                std::int32_t target) {
+  Gradient gradient(*args.scale, all, target);
+  if constexpr (HasZLoss<Args>) gradient.factor *= 1 + 2 * args.z_coeff * log_sum(all);
+  return gradient;
+}
+
 /// Stores kSize gradients; bf16 ones in half of the bytes of their logits.
 template <class S, int kSize>
 __device__ __forceinline__ void store(S* to, const float (&values)[kSize]) {
@@ -82,13 +99,17 @@ __device__ __forceinline__ void store(S* to, const float (&values)[kSize]) {
   }
 }
 
-/// @param args Logits or LogitsPart  @param chosen the target's logit  @param all of the whole row
+/// @param args rows of logits  @param chosen the target's logit  @param all of the whole row
 template <class Args>
 __device__ __forceinline__ void store_loss(const Args& args, std::int64_t row, float chosen,
                                            Exponentials all) {
   const bool counts = args.targets[row] >= 0;
   args.losses[row] = counts ? logf(all.sum) + (all.maximum - chosen) : 0.0F;
   if (args.hits != nullptr) args.hits[row] = counts && chosen >= all.maximum ? 1.0F : 0.0F;
+  if constexpr (HasZLoss<Args>) {
+    const float z = log_sum(all);
+    args.z_losses[row] = counts ? args.z_coeff * z * z : 0.0F;
+  }
 }
 
 }  // namespace stowage::kernels::cross_entropy

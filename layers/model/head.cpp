@@ -22,6 +22,7 @@ Head::Head(const ModelConfig& config, const parallel::Ranks& ranks, const Parame
       zero_centred_(config.zero_centred_norms),
       tied_(config.tied_embeddings),
       hands_on_(hands_on),
+      z_loss_coeff_(config.z_loss_coeff),
       norm_{std::move(norm),
             {config.width},
             norm_init(config.zero_centred_norms),
@@ -98,9 +99,17 @@ void Head::decode(Recorder& recorder, Stream stream) const {
   Product{output_}.forward(recorder, "logits", normed, recorder.program().find(kLogits));
 }
 
+Tensor Head::add_z_losses(Recorder& recorder) const {
+  Tensor& z_losses = recorder.kept<Saved>(*this).z_losses;
+  if (z_coeff(recorder) > 0)
+    z_losses = recorder.scratch("z_losses", recorder.accumulation(), {recorder.tokens()});
+  return z_losses;
+}
+
 Tensor Head::fused(Recorder& recorder, Tensor normed, Tensor dnormed, Tensor hits) const {
   const std::int64_t n = recorder.tokens();
   const Tensor losses = recorder.scratch("losses", recorder.accumulation(), {n});
+  const Tensor z_losses = add_z_losses(recorder);
   const bool gradients{dnormed};
   const kernels::LinearCrossEntropy loss{.tokens = n,
                                          .vocabulary = vocabulary_,
@@ -108,7 +117,8 @@ Tensor Head::fused(Recorder& recorder, Tensor normed, Tensor dnormed, Tensor hit
                                          .storage = recorder.storage(),
                                          .gradients = gradients,
                                          .accumulate = recorder.batch().accumulate,
-                                         .with_hits = bool{hits}};
+                                         .with_hits = bool{hits},
+                                         .z_coeff = z_coeff(recorder)};
   const Tensor workspace = recorder.workspace("workspace", loss.workspace_bytes());
   recorder.compute(gradients ? "loss_and_gradients" : "loss", loss,
                    {.h = normed,
@@ -119,7 +129,8 @@ Tensor Head::fused(Recorder& recorder, Tensor normed, Tensor dnormed, Tensor hit
                     .dh = dnormed,
                     .dw = gradients ? recorder.gradient(output_) : Tensor{},
                     .workspace = workspace,
-                    .hits = hits});
+                    .hits = hits,
+                    .z_losses = z_losses});
   return losses;
 }
 
@@ -128,7 +139,7 @@ Tensor Head::sharded(Recorder& recorder, Tensor normed, Tensor dnormed, Tensor h
   const std::int64_t n = recorder.tokens(), first = group_->rank() * vocabulary_;
   const std::int64_t chunk = kernels::sharded_cross_entropy_chunk(n, vocabulary_);
   const execution::Dtype accum = recorder.accumulation();
-  const Tensor losses = recorder.scratch("losses", accum, {n});
+  const Tensor losses = recorder.scratch("losses", accum, {n}), z_losses = add_z_losses(recorder);
   struct Chunk {
     execution::Range rows;
     Tensor logits, stats;
@@ -166,7 +177,8 @@ Tensor Head::sharded(Recorder& recorder, Tensor normed, Tensor dnormed, Tensor h
                                      .storage = recorder.storage(),
                                      .gradients = gradients,
                                      .accumulate = recorder.batch().accumulate || index > 0,
-                                     .with_hits = bool{hits}},
+                                     .with_hits = bool{hits},
+                                     .z_coeff = z_coeff(recorder)},
         {.h = {normed, c.rows},
          .w = recorder.parameter(output_),
          .targets = {recorder.batch().targets, c.rows},
@@ -176,7 +188,8 @@ Tensor Head::sharded(Recorder& recorder, Tensor normed, Tensor dnormed, Tensor h
          .scale = gradients ? recorder.batch().loss_scale : Tensor{},
          .dh = {dnormed, c.rows},
          .dw = gradients ? recorder.gradient(output_) : Tensor{},
-         .hits = {hits, c.rows}});
+         .hits = {hits, c.rows},
+         .z_losses = {z_losses, c.rows}});
   };
   for (std::int64_t begin = 0; begin < n; begin += chunk) {
     start(begin);

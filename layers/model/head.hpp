@@ -16,6 +16,9 @@ inline constexpr const char* kLogits = "logits";
 /// hit is a target whose logit is the largest.
 inline constexpr const char* kHits = "hits";
 
+/// Name of the sum (2) accum of z-losses and counted targets, if a program has it.
+inline constexpr const char* kZLoss = "z_loss";
+
 /// Final norm, output projection and cross-entropy. The projection is fused with the loss and its
 /// gradients, in chunks of rows, so that the logits of a microbatch never exist at once.
 class Head {
@@ -35,6 +38,8 @@ class Head {
   Tensor forward(Recorder& recorder, Stream stream) const;
   /// The normed rows of the stream (rows, D): of forward() or evaluate().
   Tensor hidden(Recorder& recorder) const { return recorder.kept<Saved>(*this).normed; }
+  /// z-loss of each token (n) accum, of forward() or evaluate(); none unless the model has one.
+  Tensor z_losses(Recorder& recorder) const { return recorder.kept<Saved>(*this).z_losses; }
   /// @param dhidden gradient of hidden() from elsewhere, or none
   /// @return gradient of the stream's sum
   Tensor backward(Recorder& recorder, Tensor dhidden = {}) const;
@@ -46,10 +51,16 @@ class Head {
 
  private:
   struct Saved {
-    Tensor sum, rstd, normed, dnormed;
+    Tensor sum, rstd, normed, dnormed, z_losses;
   };
 
   Tensor norm(Recorder& recorder, Stream stream) const;
+  /// The weight of the z-loss. Further tokens have none.
+  double z_coeff(const Recorder& recorder) const {
+    return recorder.batch().depth == 0 ? z_loss_coeff_ : 0;
+  }
+  /// Room for z_losses(), if there are any.
+  Tensor add_z_losses(Recorder& recorder) const;
   /// The fused head on all tokens. @param dnormed none: the losses alone, and hits if given
   Tensor fused(Recorder& recorder, Tensor normed, Tensor dnormed, Tensor hits) const;
   /// The same where ranks share the vocabulary.
@@ -63,6 +74,7 @@ class Head {
   bool zero_centred_;
   bool tied_;
   bool hands_on_;
+  double z_loss_coeff_;
   Parameter norm_;
   Parameter output_;
 };

@@ -86,6 +86,9 @@ class Model {
   /// those of all of a layer's parameters.
   void backward_weights(Recorder& recorder, const Stage& stage, const Finished& finished,
                         const Stored& stored = {}) const;
+  /// z-loss of each token (n) accum, of the microbatch whose forward or evaluate was recorded last
+  /// in this slot, on the last stage; none unless the model has one.
+  Tensor z_losses(Recorder& recorder) const { return head_.z_losses(recorder); }
   /// As forward, up to the loss alone.
   Tensor evaluate(Recorder& recorder, const Stage& stage, Tensor in = {}) const;
   /// Records one more token of each sequence, on the one rank that has the whole model, up to its

@@ -51,6 +51,14 @@ std::vector<Row<ModelConfig>> rows<ModelConfig>() {
            .help =
                "Deviation of initial weights; projections into the residual stream have init_std / "
                "sqrt(2 * layers)."}),
+      row(&ModelConfig::z_loss_coeff,
+          {.key = "train.z_loss_coeff",
+           .range = at_least(0),
+           .numerics = true,
+           .help = "Weight of the z-loss: the mean over the counted targets of the squared "
+                   "log-sum-exp of their logits, as in PaLM, which has 1e-4. Its series is "
+                   "head/z_loss; train/loss stays the cross-entropy. Heads of further tokens have "
+                   "none. 0: no z-loss, at no cost."}),
   };
   // Layers of any transformer, whose letters are signs, come first.
   std::vector<const layers::Kind*> kinds = layers::all_kinds();

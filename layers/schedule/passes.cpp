@@ -181,7 +181,7 @@ void PassRecorder::forward(const Pass& pass, const parallel::Leaf& microbatch, R
     return;
   }
   sum_losses(recorder, out);
-  if (options_.values != nullptr) options_.values->add_loss(program_, microbatch);
+  if (options_.values != nullptr) options_.values->add_head(program_, microbatch);
 }
 
 void PassRecorder::exchange(const std::vector<StageTransfer>& transfers) {
@@ -294,15 +294,21 @@ Tensor PassRecorder::take(Recorder& recorder, const char* name, Tensor stack,
   return row;
 }
 
+SomeRows PassRecorder::into(Tensor sums) const {
+  return options_.values != nullptr ? options_.values->place(sums) : SomeRows{sums};
+}
+
 void PassRecorder::sum_losses(Recorder& recorder, Tensor losses) const {
   recorder.set_prefix("loss");
-  const bool apart = options_.values != nullptr;
-  recorder.compute(
-      "sum",
-      kernels::LossSum{recorder.rows(), recorder.storage(), !apart && recorder.batch().later},
-      {.losses = {losses, recorder.own_rows()},
-       .targets = {recorder.batch().targets, recorder.own_rows()},
-       .sums = apart ? options_.values->loss() : SomeRows{options_.loss}});
+  const bool adds = options_.values == nullptr && recorder.batch().later;
+  const auto own = [&](Tensor of_tokens) { return SomeRows{of_tokens, recorder.own_rows()}; };
+  const auto sum = [&](const char* name, Tensor of_tokens, Tensor sums) {
+    recorder.compute(
+        name, kernels::LossSum{recorder.rows(), recorder.storage(), adds},
+        {.losses = own(of_tokens), .targets = own(recorder.batch().targets), .sums = into(sums)});
+  };
+  sum("sum", losses, options_.loss);
+  if (const Tensor sums = program_.find(kZLoss)) sum("z_sum", model_.z_losses(recorder), sums);
 }
 
 }  // namespace stowage::layers

@@ -95,8 +95,9 @@ class PassRecorder {
     StepShape shape;
     StackedInputs inputs;
     Tensor loss_scale;  ///< none when nothing goes backward
-    Tensor loss;        ///< (2) accum: gets the sum of losses and the number of counted targets,
-                        ///< with the last stage
+    /// (2) accum: gets the sum of losses and the number of counted targets, with the last stage.
+    /// The program's kZLoss, if it has one, gets its own.
+    Tensor loss;
     /// Has microbatches store their gradients and values apart: these are added up by a tree. None:
     /// each adds its own to those before.
     StepValues* values = nullptr;
@@ -143,6 +144,8 @@ class PassRecorder {
   void add_further(Recorder& recorder, Batch& batch) const;
   Tensor own(Recorder& recorder, const char* name, Tensor all) const;
   void sum_losses(Recorder& recorder, Tensor losses) const;
+  /// Where a microbatch adds to one of the sums.
+  SomeRows into(Tensor sums) const;
 
   Program& program_;
   const Model& model_;

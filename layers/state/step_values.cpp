@@ -2,12 +2,21 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "layers/mixers/router.hpp"
 
 namespace stowage::layers {
 
-StepValues::StepValues(Recorder& recorder, int layers, const parallel::SumTree& tree)
+StepValues::StepValues(Recorder& recorder, int layers, const std::vector<Tensor>& head,
+                       const parallel::SumTree& tree)
     : layers_(layers), tree_(tree) {
+  std::int64_t at = 2 * layers_;
+  for (const Tensor tensor : head) {
+    const std::int64_t end = at + recorder.buffer(tensor).elements();
+    head_.push_back({tensor, {at, end}});
+    at = end;
+  }
   recorder.set_prefix("values");
   Program& program = recorder.program();
   const auto make = [&](const std::string& name) {
@@ -20,20 +29,25 @@ StepValues::StepValues(Recorder& recorder, int layers, const parallel::SumTree& 
     kept_.push_back(make(fmt::format("{}/{}", kLayerLosses, node)));
 }
 
-void StepValues::add_loss(Program& program, const parallel::Leaf& microbatch) {
-  add(program, layers_, layers_ + 1, microbatch);
+SomeRows StepValues::place(Tensor of_head) const {
+  return {values_, std::ranges::find(head_, of_head, &OfHead::tensor)->rows};
+}
+
+void StepValues::add_head(Program& program, const parallel::Leaf& microbatch) {
+  add(program, layers_, {head_.front().rows.begin, elements()}, microbatch);
 }
 
 void StepValues::add_layers(Program& program, int begin, int end,
                             const parallel::Leaf& microbatch) {
-  if (layers_ > 0) add(program, begin, end, microbatch);
+  if (layers_ > 0) add(program, begin, rows(begin, end), microbatch);
 }
 
-void StepValues::add(Program& program, std::int64_t begin, std::int64_t end,
+void StepValues::add(Program& program, std::int64_t first_layer, execution::Range rows,
                      const parallel::Leaf& microbatch) {
   if (kept_.empty()) return;
-  program.append(parallel::add_leaf(program, fmt::format("values/{}/{}", microbatch.text(), begin),
-                                    values_, kept_, {rows(begin, end)}, microbatch, tree_));
+  program.append(parallel::add_leaf(program,
+                                    fmt::format("values/{}/{}", microbatch.text(), first_layer),
+                                    values_, kept_, {rows}, microbatch, tree_));
 }
 
 Tensor StepValues::nodes(Recorder& recorder) {
@@ -52,12 +66,14 @@ Tensor StepValues::nodes(Recorder& recorder) {
   return nodes_;
 }
 
-void StepValues::finish(Recorder& recorder, Tensor loss, Tensor router_losses) const {
+void StepValues::finish(Recorder& recorder, Tensor router_losses) const {
   recorder.set_prefix("values");
   Program& program = recorder.program();
   if (tree_.ranks > 1)
     program.append(parallel::add_nodes(program, "values/add_nodes", nodes_, values_, tree_));
-  recorder.copy("loss", {values_, Access::read, rows(layers_, layers_ + 1)}, write(loss));
+  for (const OfHead& one : head_)
+    recorder.copy(program.info(one.tensor).name, {values_, Access::read, one.rows},
+                  write(one.tensor));
   if (router_losses)
     program.append(parallel::add_rows(program, "values/add_layers", {values_, rows(0, layers_)},
                                       router_losses));

@@ -17,11 +17,24 @@ using execution::Dtype;
 
 namespace {
 
+/// What the head tells of the next tokens, the loss first, by the same tree as gradients if there
+/// is one.
+std::vector<Tensor> told_by_head(Tensor loss, Tensor z_loss) {
+  std::vector<Tensor> told = {loss};
+  if (z_loss) told.push_back(z_loss);
+  return told;
+}
+
+std::vector<Tensor> told_by_head(const TrainingProgram& step) {
+  return told_by_head(step.loss, step.z_loss);
+}
+
 void add_outputs(TrainingProgram& step, const Model& model, const OptimizerConfig& optimizer) {
   const Dtype accum = model.precision().accumulation();
   step.loss = step.program.output("loss", accum, {2});
   step.grad_norm = step.program.output("grad_norm", accum, {1});
   step.step_ok = step.program.output("step_ok", Dtype::int32, {1});
+  if (model.config().z_loss_coeff > 0) step.z_loss = step.program.output(kZLoss, accum, {2});
   if (optimizer.own_loss) step.own_loss = step.program.output("own_loss", accum, {2});
   if (optimizer.own_norm && model.ranks().size() > 1)
     step.own_norm = step.program.output("own_norm", accum, {1});
@@ -60,9 +73,10 @@ RankPasses evaluation_passes(const Model& model, int microbatches, const Sharing
 }
 
 /// Only the last stage computes losses: ranks without it add nothing to the sum over ranks.
-void clear_loss(Recorder& recorder, const Model& model, Tensor loss,
-                const std::string& name = "no_loss") {
-  if (!model.has_head()) recorder.clear(name, write(loss));
+void clear_losses(Recorder& recorder, const Model& model, const std::vector<Tensor>& losses) {
+  if (model.has_head()) return;
+  for (const Tensor loss : losses)
+    recorder.clear("no_" + recorder.program().info(loss).name, write(loss));
 }
 
 void begin(Recorder& recorder, const Model& model, const TrainingProgram& step, bool apart) {
@@ -73,9 +87,8 @@ void begin(Recorder& recorder, const Model& model, const TrainingProgram& step, 
     const Tensor demand = recorder.program().scratch(kDemand, Dtype::int32, {3});
     recorder.clear("most_rows", write(demand));
   }
-  if (!apart) clear_loss(recorder, model, step.loss);
-  for (const Tensor loss : step.mtp_losses)
-    clear_loss(recorder, model, loss, "no_" + recorder.program().info(loss).name);
+  if (!apart) clear_losses(recorder, model, told_by_head(step));
+  clear_losses(recorder, model, step.mtp_losses);
 }
 
 /// The tied weight's gradient, of which one stage has the embedding's part and another the head's:
@@ -151,7 +164,7 @@ std::vector<Tensor> values_of(const TrainingProgram& step, const Model& model, R
     values.push_back(apart->nodes(recorder));
     return values;
   }
-  values.push_back(step.loss);
+  for (const Tensor told : told_by_head(step)) values.push_back(told);
   if (step.router_losses) values.push_back(step.router_losses);
   values.insert(values.end(), step.mtp_losses.begin(), step.mtp_losses.end());
   return values;
@@ -186,7 +199,8 @@ TrainingProgram record_training(const Model& model, const StepShape& shape, cons
   if (sharing.same_on_ranks) {
     require_tree(model, sharing);
     const parallel::SumTree microbatches = sharing.tree(shape.microbatches);
-    values.emplace(recorder, step.router_losses ? model.config().layers() : 0, microbatches);
+    values.emplace(recorder, step.router_losses ? model.config().layers() : 0, told_by_head(step),
+                   microbatches);
     tree.emplace(recorder, layout, microbatches);
   }
   GradientBuckets buckets(program, layout, sharing, tree ? &*tree : nullptr);
@@ -214,12 +228,12 @@ TrainingProgram record_training(const Model& model, const StepShape& shape, cons
   if (rows) added.push_back(rows);
   Update update(recorder, model, rule, optimizer, layout, sharing, std::move(added));
   if (step.own_loss) {
-    const SomeRows of = values ? values->loss() : SomeRows{step.loss};
+    const SomeRows of = values ? values->place(step.loss) : SomeRows{step.loss};
     recorder.copy("own_loss", {of.whole, Access::read, of.rows}, write(step.own_loss));
   }
   update.record_squares();
   update.record_sums(step.step_ok);
-  if (values) values->finish(recorder, step.loss, step.router_losses);
+  if (values) values->finish(recorder, step.router_losses);
   if (rows) judge_rows(recorder, model, step, rows);
   update.record_norm(step.grad_norm, step.step_ok);
   if (optimizer.part_norms) update.record_norms_of_parts();
@@ -242,6 +256,8 @@ EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,
   step.inputs = add_inputs(program, shape, model);
   gather_parameters(program, layout, sharing);
   step.loss = program.output("loss", model.precision().accumulation(), {2});
+  if (model.config().z_loss_coeff > 0)
+    step.z_loss = program.output(kZLoss, model.precision().accumulation(), {2});
   step.hits = program.output(kHits, model.precision().accumulation(), {2});
   if (model.config().mtp.evaluated)
     for (int depth = 1; depth <= model.further_depths(); ++depth)
@@ -254,24 +270,25 @@ EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,
   Recorder recorder(program, model.precision(), {}, handles);
   recorder.set_prefix("step");
   std::optional<StepValues> values;
-  if (sharing.same_on_ranks) values.emplace(recorder, 0, sharing.tree(shape.microbatches));
+  const std::vector<Tensor> told = told_by_head(step.loss, step.z_loss);
+  if (sharing.same_on_ranks) values.emplace(recorder, 0, told, sharing.tree(shape.microbatches));
   recorder.set_prefix("step");
-  if (!values) clear_loss(recorder, model, step.loss);
-  clear_loss(recorder, model, step.hits, "no_hits");
-  for (const Tensor loss : step.mtp_losses)
-    clear_loss(recorder, model, loss, "no_" + program.info(loss).name);
+  if (!values) clear_losses(recorder, model, told);
+  clear_losses(recorder, model, {step.hits});
+  clear_losses(recorder, model, step.mtp_losses);
   PassRecorder(program, model, handles,
                {shape, step.inputs, {}, step.loss, values ? &*values : nullptr})
       .record(evaluation_passes(model, shape.microbatches, sharing));
   program.begin_section("epilogue");
   const parallel::RankGroup& world = sharing.ranks.group(parallel::Group::world);
-  std::vector<Tensor> sums = {values ? values->nodes(recorder) : step.loss, step.hits};
+  std::vector<Tensor> sums = values ? std::vector{values->nodes(recorder)} : told;
+  sums.push_back(step.hits);
   sums.insert(sums.end(), step.mtp_losses.begin(), step.mtp_losses.end());
   if (world.size() > 1)
     for (const Tensor sum : sums)
       program.append(world.all_reduce(program, "all_reduce/" + program.info(sum).name, {sum, {}},
                                       parallel::Reduction::sum));
-  if (values) values->finish(recorder, step.loss, {});
+  if (values) values->finish(recorder, {});
   program.finish();
   return step;
 }

@@ -89,6 +89,7 @@ struct TrainingProgram {
       router_losses;  ///< (2) accum, load-balancing and z loss over all routers, microbatches and
                       ///< ranks; none if the model has neither
   std::vector<Tensor> mtp_losses;  ///< (2) accum each, as `loss`, by depth (layers/model/mtp.hpp)
+  Tensor z_loss;                   ///< (2) accum, kZLoss; none if the model has none
   Tensor step_ok;      ///< (1) int32, least of all ranks' go_on; 0: the step changed nothing
   Tensor expert_rows;  ///< (4) int32: ranks without room for all rows of their experts, which clear
       ///< step_ok; the most rows that a rank's experts, and one expert, were to get
@@ -118,6 +119,7 @@ struct EvaluationProgram {
   StackedInputs inputs;
   Tensor loss;                     ///< (2) accum
   std::vector<Tensor> mtp_losses;  ///< (2) accum each, if asked for
+  Tensor z_loss;                   ///< (2) accum, as above
   Tensor hits;                     ///< (2) accum, targets whose logit is the largest, and targets
   Tensor logits;                   ///< (n, V) accum, if asked for
 };

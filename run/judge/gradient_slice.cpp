@@ -201,6 +201,7 @@ double GradientSlice::loss() {
   stage_batch(executor, recorded.shape, recorded.inputs);
   executor.step();
   double sum = read_values(executor, recorded.loss, 0)[0];
+  if (recorded.z_loss) sum += read_values(executor, recorded.z_loss, 0)[0];
   const layers::ModelConfig::Mtp& mtp = trainer_.plan().options().model.mtp;
   for (const execution::Tensor of_depth : recorded.mtp_losses)
     sum += mtp.loss_factor / mtp.depths * read_values(executor, of_depth, 0)[0];

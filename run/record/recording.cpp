@@ -109,6 +109,9 @@ void Recording::begin(const forecast::TrainerPlan& plan, double tokens_seen) {
     routers_ = &set_->series("router", "step",
                              {{"aux_loss", "1", "load balancing, sum over layers"},
                               {"z_loss", "1", "of router logits, sum over layers"}});
+  if (training.recorded.z_loss)
+    head_ = &set_->series("head", "step",
+                          {{"z_loss", "1", "of the next tokens' logits, with its weight"}});
   if (const auto depths = std::ssize(training.recorded.mtp_losses); depths > 0)
     mtp_ = &set_->series("mtp", "step",
                          {{"loss",
@@ -178,6 +181,7 @@ void Recording::step(const StepReport& report) {
     board_->append(report.step, {board.clock_hz, board.power_w, board.temperature_c});
   }
   if (routers_ != nullptr) routers_->append(report.step, {report.aux_loss, report.z_loss});
+  if (head_ != nullptr) head_->append(report.step, {report.head_z_loss});
   if (mtp_ != nullptr) mtp_->append(report.step, report.mtp_losses);
   if (experts_ != nullptr)
     experts_->append(report.step,
@@ -202,6 +206,7 @@ void Recording::step(const StepReport& report) {
     line.push_back({"aux_loss", report.aux_loss});
     line.push_back({"z_loss", report.z_loss});
   }
+  if (head_ != nullptr) line.push_back({"head_z_loss", report.head_z_loss});
   for (std::size_t i = 0; i < report.mtp_losses.size(); ++i)
     line.push_back({fmt::format("mtp_loss_{}", i + 1), report.mtp_losses[i]});
   if (router_load_ != nullptr) {
@@ -223,8 +228,9 @@ void Recording::step(const StepReport& report) {
     progress_->note(fmt::format(
         "# step {}: experts lacked room, done again with {:.3g} times the balanced rows",
         report.step, report.experts.capacity));
-  const bool due = report.step % inputs::read(deck_, &inputs::RunConfig::log_interval) == 0;
-  if (due || report.step == last_step_ || results::is_terminal(stdout))
+  const bool due = report.step == last_step_ ||
+                   report.step % inputs::read(deck_, &inputs::RunConfig::log_interval) == 0;
+  if (due || results::is_terminal(stdout))
     progress_->update({.step = report.step,
                        .loss = report.loss,
                        .lr = report.lr,
@@ -414,6 +420,7 @@ void Recording::add_metrics(const History& history, const forecast::TrainerPlan&
     add_tail("router/aux_loss", &StepReport::aux_loss);
     add_tail("router/z_loss", &StepReport::z_loss);
   }
+  if (head_ != nullptr) add_tail("head/z_loss", &StepReport::head_z_loss);
   if (std::isfinite(history.energy_j))
     add("energy/j_per_token",
         history.energy_j / (tokens_per_step_ * static_cast<double>(history.steps.size())));

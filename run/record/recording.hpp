@@ -110,6 +110,7 @@ class Recording {
   results::Series* mtp_ = nullptr;             ///< if heads predict further tokens
   results::Series* router_load_ = nullptr;     ///< if steps tell it
   std::int64_t router_layers_ = 0;
+  results::Series* head_ = nullptr;     ///< if the head has a z-loss
   results::Series* experts_ = nullptr;  ///< if ranks share experts
   results::Series* validation_ = nullptr;
   results::Series* mtp_validation_ = nullptr;   ///< if the deck asks for them

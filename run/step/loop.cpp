@@ -178,6 +178,11 @@ Loop::Outcome Loop::read(const Pending& pending, int ago) {
     report.z_loss = routers[1];
     outcome.values.insert(outcome.values.end(), routers.begin(), routers.end());
   }
+  if (pending.recorded->z_loss) {
+    const auto sums = read_values(*pending.executor, pending.recorded->z_loss, ago);
+    report.head_z_loss = sums[0] / sums[1];
+    outcome.values.insert(outcome.values.end(), sums.begin(), sums.end());
+  }
   for (const execution::Tensor of_depth : pending.recorded->mtp_losses) {
     const auto sums = read_values(*pending.executor, of_depth, ago);
     report.mtp_losses.push_back(sums[0] / sums[1]);  // NaN without a target

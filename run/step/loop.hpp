@@ -35,10 +35,11 @@ struct FirstAttempt {
 
 /// What is known of a training step when it is done.
 struct StepReport {
-  std::int64_t step = 0;  ///< counted from 1
-  double loss = 0;        ///< mean over the counted targets of all ranks
-  double aux_loss = 0;    ///< load balancing, over all routers; not part of `loss`
-  double z_loss = 0;      ///< of router logits; not part of `loss`
+  std::int64_t step = 0;   ///< counted from 1
+  double loss = 0;         ///< mean over the counted targets of all ranks
+  double aux_loss = 0;     ///< load balancing, over all routers; not part of `loss`
+  double z_loss = 0;       ///< of router logits; not part of `loss`
+  double head_z_loss = 0;  ///< of the next tokens' logits; not part of `loss`
   /// By depth, of heads of further tokens: mean over the counted targets; not part of `loss`
   std::vector<double> mtp_losses;
   double grad_norm = 0;  ///< before clipping
