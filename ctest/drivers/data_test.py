@@ -263,6 +263,42 @@ def ranks_and_restarts_keep_the_order(r):
 
 
 @case(ranks=2)
+def losses_of_sources_are_parts_of_the_loss(r):
+    make_files(r, pairs=False, longest=60)
+    for suffix in (".bin", ".idx"):
+        os.rename("held_out" + suffix, "other" + suffix)
+    mixed = ("data.path=", "data.validation_path=", "data.mix=some=train,more=other",
+             "data.mix_weights=[1,3]", "data.packing=best_fit", "eval.steps=1")
+    told = (*mixed, "run.source_losses=true", "run.log_interval=1")
+    r.train(*mixed, "run.output=off.h5")
+    r.train(*told, "run.output=on.h5")
+    r.train(*told, "run.output=two.h5", "parallel.pipeline=2", ranks=2)
+    r.train(*told, "run.log_interval=4", "run.output=four.h5")
+    assert (series("on.h5") == series("off.h5")).all()
+    lines = [json.loads(line) for line in open("on.jsonl")]
+    steps = [line for line in lines if line["event"] == "step"]
+    names = ("some", "more")
+    losses, targets = (numpy.array([[step[f"{what}.{name}"] for name in names] for step in steps])
+                       for what in ("loss", "targets"))
+    assert (targets > 0).all() and targets[:, 0].sum() < targets[:, 1].sum(), targets
+    means = (losses * targets).sum(axis=1) / targets.sum(axis=1)
+    assert numpy.allclose(means, series("on.h5"), rtol=1e-6), (means, series("on.h5"))
+    for i, name in enumerate(names):
+        assert (series("on.h5", f"source_loss/{name}") == losses[:, i]).all()
+        assert numpy.allclose(series("two.h5", f"source_loss/{name}"), losses[:, i], rtol=2e-5)
+        parts = [numpy.average(losses[part, i], weights=targets[part, i])
+                 for part in (slice(0, 4), slice(4, 6))]
+        assert numpy.allclose(series("four.h5", f"source_loss/{name}"), parts, rtol=1e-6), parts
+    with h5py.File("off.h5") as off:
+        assert "source_loss" not in off["series"]
+    checked = subprocess.run([sys.executable, VALIDATE, "on.h5", "four.h5"], capture_output=True,
+                             text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    said = r.train("run.source_losses=true", expect=2)
+    assert "run.source_losses = true" in said and "data.mix" in said, said
+
+
+@case(ranks=2)
 def a_mixture_goes_on_in_the_middle_of_a_pass(r):
     make_files(r, pairs=False, longest=60)
     for suffix in (".bin", ".idx"):

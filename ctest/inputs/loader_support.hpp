@@ -51,14 +51,15 @@ inline CountingSource random_documents(std::uint64_t seed, std::int64_t tokens,
 
 /// A filled microbatch, in memory that was poisoned first.
 struct Filling {
-  std::vector<std::int32_t> tokens, targets, cu_seqlens;
+  std::vector<std::int32_t> tokens, targets, cu_seqlens, sources;
   Filled filled;
 
   Filling(const Loader& loader, std::int64_t m, std::int64_t n, std::int64_t capacity)
       : tokens(static_cast<std::size_t>(n), -9),
         targets(static_cast<std::size_t>(n), -9),
-        cu_seqlens(static_cast<std::size_t>(capacity + 1), -9) {
-    filled = loader.fill(m, {tokens, targets, cu_seqlens});
+        cu_seqlens(static_cast<std::size_t>(capacity + 1), -9),
+        sources(static_cast<std::size_t>(n), -9) {
+    filled = loader.fill(m, {tokens, targets, cu_seqlens, sources});
   }
 };
 

@@ -99,6 +99,21 @@ TEST_F(mixed_loader, serves_each_source_in_passes_of_its_own) {
   EXPECT_EQ(seen.size(), 6 + 4);
 }
 
+TEST_F(mixed_loader, counted_targets_are_of_their_source) {
+  Loader all = loader();
+  int of_none = 0;
+  for (int step = 0; step < 10; ++step, all.advance())
+    for (std::int64_t m = 0; m < all.microbatches(); ++m) {
+      const testing::Filling found(all, m, 10, all.max_documents());
+      for (std::size_t t = 0; t < 10; ++t) {
+        const std::int32_t target = found.targets[t];
+        EXPECT_EQ(found.sources[t], target == kNoTarget ? kNoTarget : target >= 1000 ? 1 : 0);
+        of_none += target == kNoTarget ? 1 : 0;
+      }
+    }
+  EXPECT_GT(of_none, 0);
+}
+
 TEST_F(mixed_loader, order_is_the_same_on_any_ranks_and_after_a_restart) {
   Loader whole = loader();
   std::vector<std::vector<std::int32_t>> steps;

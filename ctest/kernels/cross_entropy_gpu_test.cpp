@@ -12,6 +12,7 @@
 #include "kernels/cross_entropy/row_chunk.hpp"
 #include "kernels/cross_entropy/sharded_cross_entropy.hpp"
 #include "kernels/cross_entropy/softmax_launch.hpp"
+#include "kernels/cross_entropy/source_losses.hpp"
 #include "kernels/launch.hpp"
 
 namespace stowage::kernels::test {
@@ -124,6 +125,20 @@ TEST(cross_entropy_gpu, loss_sum_matches_fp64) {
       const Arrays<LossSum> o = make_arrays(op, random);
       set(o.losses, random.uniform(s.tokens, 0, 3));
       set(o.targets, random.uniform(s.tokens, -2, 2));  // cut to -1, 0 and 1
+      const double bound = tolerance(Dtype::fp32, static_cast<double>(s.tokens));
+      check_on_gpu(op, o, [&](std::string_view) { return bound; });
+    }
+}
+
+TEST(cross_entropy_gpu, source_losses_match_fp64) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const Sizes& s : kSizes)
+    for (const std::int64_t sources : {1, 5}) {
+      const SourceLosses op{s.tokens, sources, Dtype::bf16, s.accumulate};
+      const Arrays<SourceLosses> o = make_arrays(op, random);
+      set(o.losses, random.uniform(s.tokens, 0, 3));
+      set(o.of, random.uniform(s.tokens, -2, static_cast<double>(sources)));  // cut to whole ones
       const double bound = tolerance(Dtype::fp32, static_cast<double>(s.tokens));
       check_on_gpu(op, o, [&](std::string_view) { return bound; });
     }

@@ -8,6 +8,7 @@
 #include "kernels/cross_entropy/linear_cross_entropy.hpp"
 #include "kernels/cross_entropy/loss_sum.hpp"
 #include "kernels/cross_entropy/sharded_cross_entropy.hpp"
+#include "kernels/cross_entropy/source_losses.hpp"
 
 namespace stowage::kernels::test {
 namespace {
@@ -384,6 +385,32 @@ TEST(cross_entropy, parts_of_the_vocabulary_make_the_whole) { expect_parts_make_
 
 TEST(cross_entropy, parts_of_the_vocabulary_have_the_z_loss_of_the_whole) {
   expect_parts_make_the_whole(kZCoeff);
+}
+
+TEST(cross_entropy, source_losses_add_up_each_source) {
+  Random random;
+  const std::int64_t n = 1000, sources = 3;
+  for (const Dtype dtype : {Dtype::fp32, Dtype::fp64}) {
+    const Values losses = rounded(random.uniform(n, 0, 3), dtype);
+    std::vector<std::int32_t> of(at(n));
+    Values expected(at(2 * sources), 0);
+    for (std::int64_t t = 0; t < n; ++t) {
+      of[at(t)] = static_cast<std::int32_t>(random.integer(-1, 1));  // none of the last source
+      if (of[at(t)] < 0) continue;
+      expected[at(2 * of[at(t)])] += losses[at(t)];
+      ++expected[at(2 * of[at(t)] + 1)];
+    }
+    const Array sums(dtype, {2 * sources}), l(dtype, {n}, losses), o = int32_array(of);
+    test::run(SourceLosses{n, sources, dtype, false}, {.losses = l, .of = o, .sums = sums});
+    const Values once = sums.values();
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      if (i % 2 == 0)
+        EXPECT_NEAR(once[i], expected[i], expected[i] * tolerance(dtype, n));
+      else
+        EXPECT_EQ(once[i], expected[i]);
+    test::run(SourceLosses{n, sources, dtype, true}, {.losses = l, .of = o, .sums = sums});
+    EXPECT_EQ(sums.values(), doubled(once));
+  }
 }
 
 TEST(cross_entropy, loss_sum_counts_targets) {

@@ -61,6 +61,7 @@ class same_bits : public testing::Test {
     options.model.moe.aux_coeff = 0.02;
     options.model.moe.z_coeff = 0.01;
     options.model.z_loss_coeff = 0.02;
+    options.step.sources = 2;
     options.model.virtual_stages = grid.virtual_stages;
     options.sharing.same_on_ranks = true;
     options.sharing.zero = grid.zero;

@@ -63,6 +63,21 @@ TEST(step, the_loss_of_all_microbatches_is_the_evaluations) {
   EXPECT_EQ(run.loss()[1], 5 * 18);
 }
 
+TEST(step, losses_of_sources_are_parts_of_the_loss_and_change_no_bit) {
+  forecast::TrainerOptions options = tiny_options("M-", Dtype::fp64);
+  options.step.microbatches = 3;
+  const auto expected = state_after(options, 1);
+  options.step.sources = 3;
+  TinyRun run(options);
+  run.train(0, 1e-2);
+  EXPECT_EQ(run.state(), expected);
+  const std::vector<double> told = run.told();
+  ASSERT_EQ(told.size(), 2U + 2 * 3);
+  EXPECT_NEAR(told[2] + told[4] + told[6], told[0], 1e-12 * told[0]);
+  EXPECT_EQ(told[3] + told[5] + told[7], told[1]);
+  for (const std::size_t count : {3, 5, 7}) EXPECT_GT(told[count], 0);
+}
+
 // The cross-entropy stays what it is. A z-loss of so large a weight drives logsumexp to 0.
 TEST(step, a_z_loss_is_told_beside_the_loss) {
   forecast::TrainerOptions options = tiny_options("-", Dtype::fp64);

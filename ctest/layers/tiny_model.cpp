@@ -190,6 +190,14 @@ void TinyRun::stage_inputs(execution::Executor& executor, const layers::StackedI
                            const layers::StepShape& shape, const Batch& batch) {
   if (inputs.tokens) stage(executor, inputs.tokens, batch.tokens);
   if (inputs.targets) stage(executor, inputs.targets, batch.targets);
+  if (inputs.sources) {
+    std::vector<std::int32_t> sources;
+    for (const std::int32_t target : batch.targets) {
+      const auto stretch = static_cast<std::int32_t>(sources.size()) % shape.tokens / 5;
+      sources.push_back(target < 0 ? -1 : static_cast<std::int32_t>(stretch % shape.sources));
+    }
+    stage(executor, inputs.sources, sources);
+  }
   std::vector<std::int32_t> cu_seqlens;
   for (const Documents& documents : batch.documents) {
     const std::size_t begin = cu_seqlens.size();
@@ -257,8 +265,9 @@ std::vector<double> TinyRun::loss() { return result(recorded_->loss); }
 
 std::vector<double> TinyRun::told() {
   std::vector<double> all = loss();
-  if (recorded_->z_loss)
-    for (const double value : result(recorded_->z_loss)) all.push_back(value);
+  for (const execution::Tensor more : {recorded_->z_loss, recorded_->source_losses})
+    if (more)
+      for (const double value : result(more)) all.push_back(value);
   return all;
 }
 

@@ -150,6 +150,8 @@ TrainerOptions trainer_options(const Deck& deck, const RunNeeds& needs, std::int
   options.step.tokens = train.microbatch_tokens();
   options.step.microbatches = static_cast<int>(microbatches);
   options.step.pairs = needs.pairs;
+  if (read(deck, &inputs::RunConfig::source_losses))
+    options.step.sources = static_cast<int>(read(deck, &inputs::DataConfig::mix).size());
   options.capacities = needs.capacities;
   options.evaluation_microbatches = needs.evaluates ? options.step.microbatches : 0;
   options.optimizer = optimizer(deck);

@@ -190,6 +190,7 @@ void TrainerPlan::evaluate(std::int64_t capacity) {
   layers::StepShape shape = options_.step;
   shape.capacity = capacity;
   shape.microbatches = options_.evaluation_microbatches;
+  shape.sources = 0;  // held-out sets are evaluated one by one
   auto evaluation = std::make_unique<Evaluation>();
   evaluation->recorded =
       record_evaluation(model_, shape, layout_, options_.sharing, options_.logits);

@@ -180,6 +180,9 @@ void check_mix(const DataConfig& data, const Deck& deck) {
   if (!data.mix_weights.empty() && data.mix_weights.size() != data.mix.size())
     throw_usage("{}: {} weights of the {} files of {}", cite(deck, &DataConfig::mix_weights),
                 data.mix_weights.size(), data.mix.size(), key(&DataConfig::mix));
+  if (read(deck, &RunConfig::source_losses) && data.mix.empty())
+    throw_usage("{} needs {}: training files, each as NAME=PATH",
+                cite(deck, &RunConfig::source_losses), key(&DataConfig::mix));
 }
 
 void check_source(const DataConfig& data, const Deck& deck) {

@@ -62,7 +62,7 @@ bool Loader::fills_up(std::int64_t sequence) const {
 }
 
 Loader::Cut Loader::cut_at(std::int64_t sequence) const {
-  if (fills_up(sequence)) return {*parts_.front().source, sequences_.front(), {&filler_, 1}};
+  if (fills_up(sequence)) return {0, *parts_.front().source, sequences_.front(), {&filler_, 1}};
   const Mixture::Sample sample =
       mixture_.at(position_.epoch * samples() + position_.sample + sequence);
   const Sequences& sequences = sequences_[sample.source];
@@ -72,7 +72,7 @@ Loader::Cut Loader::cut_at(std::int64_t sequence) const {
   const std::uint64_t seed = position_.seed + sample.source * 0x9E3779B97F4A7C15u;
   const std::int64_t own =
       options_.shuffle ? permuted(seed, sample.index / count, count, index) : index;
-  return {*parts_[sample.source].source, sequences, sequences.pieces(own, pieces_)};
+  return {sample.source, *parts_[sample.source].source, sequences, sequences.pieces(own, pieces_)};
 }
 
 std::int64_t Loader::targets_of(const Cut& cut) const {
@@ -182,7 +182,8 @@ Filled Loader::fill_any(std::int64_t microbatch, const Microbatch& out) const {
   STOWAGE_ASSERT(0 <= microbatch && microbatch < all_microbatches(), "microbatch {} of {}",
                  microbatch, all_microbatches());
   STOWAGE_ASSERT(std::ssize(out.tokens) == length * batch &&
-                     out.targets.size() == out.tokens.size() && out.cu_seqlens.size() >= 2,
+                     out.targets.size() == out.tokens.size() && out.cu_seqlens.size() >= 2 &&
+                     (out.sources.empty() || out.sources.size() == out.tokens.size()),
                  "buffers of another size than {} sequences of {} tokens", batch, length);
   Filled filled{.documents = documents_of(microbatch)};
   if (filled.documents >= std::ssize(out.cu_seqlens)) return filled;
@@ -198,6 +199,10 @@ Filled Loader::fill_any(std::int64_t microbatch, const Microbatch& out) const {
       fill_piece(cut.source, piece, out.tokens.subspan(at, positions), targets);
       filled.tokens += fills_up(microbatch * batch + b) ? 0 : piece.tokens;
       filled.targets += std::ssize(targets) - std::ranges::count(targets, kNoTarget);
+      if (!out.sources.empty())
+        std::ranges::transform(targets, out.sources.subspan(at).begin(), [&](std::int32_t target) {
+          return target == kNoTarget ? kNoTarget : static_cast<std::int32_t>(cut.part);
+        });
       at += positions;
       *start++ = static_cast<std::int32_t>(at);
     }
@@ -205,6 +210,7 @@ Filled Loader::fill_any(std::int64_t microbatch, const Microbatch& out) const {
   std::fill(start, out.cu_seqlens.end(), static_cast<std::int32_t>(at));
   std::ranges::fill(out.tokens.subspan(at), kPadToken);
   std::ranges::fill(out.targets.subspan(at), kNoTarget);
+  if (!out.sources.empty()) std::ranges::fill(out.sources.subspan(at), kNoTarget);
   return filled;
 }
 

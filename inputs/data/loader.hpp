@@ -53,6 +53,8 @@ struct Microbatch {
   std::span<std::int32_t> tokens;      ///< (n)
   std::span<std::int32_t> targets;     ///< (n), kNoTarget where not counted
   std::span<std::int32_t> cu_seqlens;  ///< (capacity + 1), filled up with its last value
+  /// (n), which of the loader's sources a counted target is of, else kNoTarget; empty: not asked.
+  std::span<std::int32_t> sources = {};
 };
 
 /// What fill() wrote.
@@ -139,6 +141,7 @@ class Loader {
  private:
   /// A sequence: its pieces, and what they are of.
   struct Cut {
+    std::size_t part;
     const TokenSource& source;
     const Sequences& sequences;
     std::span<const Piece> pieces;

@@ -51,5 +51,8 @@ int launch_part_gradient(const Args& args, void* stream);
 /// sums = {sum of losses, count} over tokens with target >= 0; with `accumulate` added to.
 int launch_loss_sum(std::int64_t tokens, const float* losses, const std::int32_t* targets,
                     float* sums, bool accumulate, void* stream);
+/// The same of each source s: sums[s], over tokens that are `of` it.
+int launch_source_losses(std::int64_t tokens, std::int64_t sources, const float* losses,
+                         const std::int32_t* of, float* sums, bool accumulate, void* stream);
 
 }  // namespace stowage::kernels::cross_entropy

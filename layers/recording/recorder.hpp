@@ -52,6 +52,7 @@ struct Batch {
   kernels::ExpertCapacity expert_capacity;  ///< of this rank's experts
   Tensor tokens;                            ///< (tokens) int32
   Tensor targets;                           ///< (tokens) int32, -1: counts in no loss
+  Tensor sources;                           ///< (tokens) int32, see StackedInputs; mostly none
   Tensor cu_seqlens;                        ///< (C + 1) int32, of all n tokens
   Tensor seq_idx;                           ///< (tokens) int32
   Tensor sequence_seq_idx;                  ///< (n) int32

@@ -4,6 +4,7 @@
 
 #include "execution/error.hpp"
 #include "kernels/cross_entropy/loss_sum.hpp"
+#include "kernels/cross_entropy/source_losses.hpp"
 #include "kernels/documents/document_index.hpp"
 #include "kernels/documents/later_tokens.hpp"
 #include "kernels/elementwise/elementwise.hpp"
@@ -75,6 +76,7 @@ StackedInputs add_inputs(Program& program, const StepShape& shape, const Model& 
   if (model.reads_tokens()) inputs.tokens = add("tokens", shape.tokens);
   if (model.has_head()) inputs.targets = add("targets", shape.tokens);
   inputs.cu_seqlens = add("cu_seqlens", shape.capacity + 1);
+  if (shape.sources > 0 && model.has_head()) inputs.sources = add("sources", shape.tokens);
   return inputs;
 }
 
@@ -245,6 +247,7 @@ Batch PassRecorder::next_batch(const Pass& pass) {
   const StackedInputs& inputs = options_.inputs;
   if (inputs.tokens) batch.tokens = take(recorder, "tokens", inputs.tokens, shape.tokens);
   if (inputs.targets) batch.targets = take(recorder, "targets", inputs.targets, shape.tokens);
+  if (inputs.sources) batch.sources = take(recorder, "sources", inputs.sources, shape.tokens);
   batch.cu_seqlens = take(recorder, "cu_seqlens", inputs.cu_seqlens, shape.capacity + 1);
   if (index_) recorder.compute("advance", kernels::AdvanceIndex{}, {.index = index_});
   batch.sequence_seq_idx = recorder.scratch("seq_idx", Dtype::int32, {shape.tokens});
@@ -254,6 +257,7 @@ Batch PassRecorder::next_batch(const Pass& pass) {
   add_further(recorder, batch);
   if (batch.tokens) batch.tokens = own(recorder, "own_tokens", batch.tokens);
   if (batch.targets) batch.targets = own(recorder, "own_targets", batch.targets);
+  if (batch.sources) batch.sources = own(recorder, "own_sources", batch.sources);
   return batch;
 }
 
@@ -309,6 +313,11 @@ void PassRecorder::sum_losses(Recorder& recorder, Tensor losses) const {
   };
   sum("sum", losses, options_.loss);
   if (const Tensor sums = program_.find(kZLoss)) sum("z_sum", model_.z_losses(recorder), sums);
+  if (const Tensor sums = program_.find(kSourceLosses))
+    recorder.compute(
+        "source_sums",
+        kernels::SourceLosses{recorder.rows(), options_.shape.sources, recorder.storage(), adds},
+        {.losses = own(losses), .of = own(recorder.batch().sources), .sums = into(sums)});
 }
 
 }  // namespace stowage::layers

@@ -19,6 +19,7 @@ struct StepShape {
   std::int64_t sequence = 0;  ///< T
   std::int64_t capacity = 1;  ///< C, documents of a microbatch
   int microbatches = 1;       ///< of a step
+  int sources = 0;            ///< of sequences, whose losses are told apart; 0: they are not
   double capacity_factor = 0;  ///< see expert_capacity(); 0: room for all rows
   std::int64_t pairs = 0;      ///< see attention_pairs; 0: of n / T whole sequences
 
@@ -83,7 +84,12 @@ struct StackedInputs {
   Tensor tokens;      ///< (n) int32; none where no stage reads them (Model::reads_tokens)
   Tensor targets;     ///< (n) int32, -1: counts in no loss; none but with the last stage
   Tensor cu_seqlens;  ///< (C + 1) int32
+  Tensor sources;     ///< (n) int32, source of each counted target, else -1; none unless asked for
 };
+
+/// Name of the sums (2 sources) accum of losses and numbers of counted targets of each source of a
+/// training step, if its program has them.
+inline constexpr const char* kSourceLosses = "source_losses";
 
 /// Adds the stacked inputs that a rank's stages read to a program.
 StackedInputs add_inputs(Program& program, const StepShape& shape, const Model& model);
@@ -96,7 +102,7 @@ class PassRecorder {
     StackedInputs inputs;
     Tensor loss_scale;  ///< none when nothing goes backward
     /// (2) accum: gets the sum of losses and the number of counted targets, with the last stage.
-    /// The program's kZLoss, if it has one, gets its own.
+    /// The program's kZLoss and kSourceLosses, if it has them, get theirs.
     Tensor loss;
     /// Has microbatches store their gradients and values apart: these are added up by a tree. None:
     /// each adds its own to those before.

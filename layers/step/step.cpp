@@ -19,14 +19,15 @@ namespace {
 
 /// What the head tells of the next tokens, the loss first, by the same tree as gradients if there
 /// is one.
-std::vector<Tensor> told_by_head(Tensor loss, Tensor z_loss) {
+std::vector<Tensor> told_by_head(Tensor loss, Tensor z_loss, Tensor source_losses = {}) {
   std::vector<Tensor> told = {loss};
   if (z_loss) told.push_back(z_loss);
+  if (source_losses) told.push_back(source_losses);
   return told;
 }
 
 std::vector<Tensor> told_by_head(const TrainingProgram& step) {
-  return told_by_head(step.loss, step.z_loss);
+  return told_by_head(step.loss, step.z_loss, step.source_losses);
 }
 
 void add_outputs(TrainingProgram& step, const Model& model, const OptimizerConfig& optimizer) {
@@ -35,6 +36,9 @@ void add_outputs(TrainingProgram& step, const Model& model, const OptimizerConfi
   step.grad_norm = step.program.output("grad_norm", accum, {1});
   step.step_ok = step.program.output("step_ok", Dtype::int32, {1});
   if (model.config().z_loss_coeff > 0) step.z_loss = step.program.output(kZLoss, accum, {2});
+  if (step.shape.sources > 0)
+    step.source_losses =
+        step.program.output(kSourceLosses, accum, {std::int64_t{2} * step.shape.sources});
   if (optimizer.own_loss) step.own_loss = step.program.output("own_loss", accum, {2});
   if (optimizer.own_norm && model.ranks().size() > 1)
     step.own_norm = step.program.output("own_norm", accum, {1});

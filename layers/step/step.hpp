@@ -90,7 +90,8 @@ struct TrainingProgram {
                       ///< ranks; none if the model has neither
   std::vector<Tensor> mtp_losses;  ///< (2) accum each, as `loss`, by depth (layers/model/mtp.hpp)
   Tensor z_loss;                   ///< (2) accum, kZLoss; none if the model has none
-  Tensor step_ok;      ///< (1) int32, least of all ranks' go_on; 0: the step changed nothing
+  Tensor source_losses;  ///< (2 sources) accum, kSourceLosses, by source; none unless asked for
+  Tensor step_ok;        ///< (1) int32, least of all ranks' go_on; 0: the step changed nothing
   Tensor expert_rows;  ///< (4) int32: ranks without room for all rows of their experts, which clear
       ///< step_ok; the most rows that a rank's experts, and one expert, were to get
       ///< of a layer and microbatch, and the most slots that a rank wanted of what it

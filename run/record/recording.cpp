@@ -81,6 +81,7 @@ Recording::Recording(const parallel::Communicator& world, const inputs::Deck& de
   for (const inputs::Data::HeldOut& set : data.held_out)
     if (!set.name.empty()) sets.push_back({set.name, "nat", "its loss per token"});
   if (!sets.empty()) validation_sets_ = &set_->series("val_loss", "step", std::move(sets));
+  if (inputs::read(deck, &inputs::RunConfig::source_losses)) source_losses_.emplace(*set_, data);
 }
 
 void Recording::resumed(const results::ResumedFrom& from) {
@@ -217,6 +218,13 @@ void Recording::step(const StepReport& report) {
     line.push_back({"dead_experts", std::reduce(load.dead.begin(), load.dead.end())});
   }
   if (gradient_norms_ != nullptr) gradient_norms_->append(report.step, report.gradient_norms);
+  const bool due = report.step == last_step_ ||
+                   report.step % inputs::read(deck_, &inputs::RunConfig::log_interval) == 0;
+  if (source_losses_) {
+    source_losses_->add(report);
+    if (due || report.stop)
+      for (const auto& field : source_losses_->keep(report.step)) line.push_back(field);
+  }
   log_.write("step", line);
   if (report.passed_batches > 0)
     progress_->note(fmt::format(
@@ -228,8 +236,6 @@ void Recording::step(const StepReport& report) {
     progress_->note(fmt::format(
         "# step {}: experts lacked room, done again with {:.3g} times the balanced rows",
         report.step, report.experts.capacity));
-  const bool due = report.step == last_step_ ||
-                   report.step % inputs::read(deck_, &inputs::RunConfig::log_interval) == 0;
   if (due || results::is_terminal(stdout))
     progress_->update({.step = report.step,
                        .loss = report.loss,

@@ -21,6 +21,7 @@
 #include "run/record/mllog.hpp"
 #include "run/record/profile.hpp"
 #include "run/record/report.hpp"
+#include "run/record/source_losses.hpp"
 
 namespace stowage::run {
 
@@ -110,8 +111,9 @@ class Recording {
   results::Series* mtp_ = nullptr;             ///< if heads predict further tokens
   results::Series* router_load_ = nullptr;     ///< if steps tell it
   std::int64_t router_layers_ = 0;
-  results::Series* head_ = nullptr;     ///< if the head has a z-loss
-  results::Series* experts_ = nullptr;  ///< if ranks share experts
+  results::Series* head_ = nullptr;            ///< if the head has a z-loss
+  std::optional<SourceLosses> source_losses_;  ///< if the deck asks for them
+  results::Series* experts_ = nullptr;         ///< if ranks share experts
   results::Series* validation_ = nullptr;
   results::Series* mtp_validation_ = nullptr;   ///< if the deck asks for them
   results::Series* validation_sets_ = nullptr;  ///< if the deck names them

@@ -192,6 +192,11 @@ Loop::Outcome Loop::read(const Pending& pending, int ago) {
     report.router_load = read_values(*pending.executor, load, ago);
   if (const execution::Tensor norms = pending.recorded->program.find(layers::kGradientNorms))
     report.gradient_norms = read_values(*pending.executor, norms, ago);
+  if (pending.recorded->source_losses) {
+    const auto sums = read_values(*pending.executor, pending.recorded->source_losses, ago);
+    for (std::size_t i = 0; i < sums.size(); i += 2)
+      report.source_losses.push_back({sums[i], sums[i + 1]});
+  }
   report.grad_norm = read_values(*pending.executor, pending.recorded->grad_norm, ago)[0];
   outcome.values.push_back(report.grad_norm);
   if (pending.recorded->own_loss)

@@ -45,12 +45,15 @@ double stage_tokens(const inputs::Loader& loader, execution::Executor& executor,
   const std::span<std::int32_t> token_slot = slot(inputs.tokens, unread[0]);
   const std::span<std::int32_t> target_slot = slot(inputs.targets, unread[1]);
   const std::span<std::int32_t> start_slot = integers(executor.stage(inputs.cu_seqlens));
+  const std::span<std::int32_t> source_slot =
+      inputs.sources ? integers(executor.stage(inputs.sources)) : std::span<std::int32_t>{};
   double pairs = 0;
   for (int m = 0; m < shape.microbatches; ++m) {
     const auto at = static_cast<std::size_t>(m);
     const inputs::Filled filled =
         loader.fill(m, {token_slot.subspan(at * n, n), target_slot.subspan(at * n, n),
-                        start_slot.subspan(at * starts, starts)});
+                        start_slot.subspan(at * starts, starts),
+                        inputs.sources ? source_slot.subspan(at * n, n) : source_slot});
     STOWAGE_ASSERT(filled.documents <= shape.capacity, "a microbatch has {} documents, room is {}",
                    filled.documents, shape.capacity);
     const auto written = start_slot.subspan(at * starts, starts);

@@ -127,7 +127,7 @@ def check_measured(result):
 # What a run that is not VALID may say of itself; of a VALID one only steps that it skipped, which
 # are never those of a validation.
 MAY_BE_UNFINITE = re.compile(r"train/(loss|grad_norm|val_loss)|"
-                             r"(mtp|router|head|gradient_norms)/.+")
+                             r"(mtp|router|head|source_loss|gradient_norms)/.+")
 # NaN where a board does not say, as without NVML and on a part of a board.
 OF_BOARD = re.compile(r"(clock|power|temperature)(_|$)")
 
@@ -147,7 +147,7 @@ def check_series_numbers(result):
             continue
         if OF_BOARD.match(quantity) and np.all(np.isnan(values)):
             continue
-        if group == "mtp":  # a depth that no target reaches has no loss
+        if group in ("mtp", "source_loss"):  # what no target is of has no loss
             finite |= np.isnan(values)
         if MAY_BE_UNFINITE.fullmatch(name):
             may = (result.verdict != "VALID") | (np.isin(where, result.skipped_steps())

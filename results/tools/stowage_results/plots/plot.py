@@ -46,7 +46,7 @@ class AlongTokens:
     def series(self, path):
         series, seen = self.result.series(path), self.result.series("train/tokens")
         by_step = path.startswith(
-            ("train/", "router_load/", "gradient_norms/", "mtp/", "val_loss/"))
+            ("train/", "router_load/", "gradient_norms/", "mtp/", "val_loss/", "source_loss/"))
         return (np.interp(series[0], *seen), series[1]) if series and seen and by_step else series
 
 
@@ -61,12 +61,13 @@ def draw_loss(axes, results):
         if validation:
             axes.plot(*validation, "o--", color=color, markersize=4, markerfacecolor="white",
                       label=f"{legend_of(result)}, validation: {validation[1][-1]:.3f}")
-        for name in result.datasets("series/val_loss"):
-            own = result.series(f"val_loss/{name}")
-            if own and name != "step" and own[1].ndim == 1:
-                shown = printable(name).replace("$", r"\$")
-                axes.plot(*own, ".:", color=color, linewidth=0.8,
-                          label=f"{legend_of(result)}, {shown}: {own[1][-1]:.3f}")
+        for group, of, line in (("val_loss", "", ".:"), ("source_loss", "training on ", "--")):
+            for name in result.datasets(f"series/{group}"):
+                own = result.series(f"{group}/{name}")
+                if own and name != "step" and own[1].ndim == 1:
+                    shown = of + printable(name).replace("$", r"\$")
+                    axes.plot(*own, line, color=color, linewidth=0.8,
+                              label=f"{legend_of(result)}, {shown}: {own[1][-1]:.3f}")
     axes.set_ylabel("loss (nat)")
 
 
