@@ -10,6 +10,7 @@
 
 #include "execution/contents.hpp"
 #include "execution/error.hpp"
+#include "execution/persistent.hpp"
 #include "execution/plan_shape.hpp"
 
 namespace stowage::execution {
@@ -54,10 +55,10 @@ void on_fault(int signal, siginfo_t* info, void* context) {
   ::mprotect(page, kPage, PROT_READ | PROT_WRITE);
 }
 
-/// A tensor that is used whole has what is left of its last page to itself.
+/// A tensor that is used whole has what is left of its last page to itself, or of its part of one.
 template <class Operand>
 std::size_t behind(const Operand& operand) {
-  return operand.whole ? align_up(operand.bytes, kPage) - operand.bytes : 0;
+  return operand.whole ? align_up(operand.bytes, operand.room) - operand.bytes : 0;
 }
 
 void protect(std::byte* begin, std::size_t bytes, int how) {
@@ -97,8 +98,11 @@ void Audit::open(const Program& program, const Plan& plan, const Step& step,
       transient_base_ = begin - arena_.data() -
                         static_cast<std::ptrdiff_t>(place.offset + bytes.begin - place.first);
     const bool whole = bytes.end - bytes.begin == place.bytes;
-    operands_.push_back(
-        {begin, bytes.end - bytes.begin, program.info(place.tensor).name, reads, writes, whole});
+    const TensorInfo& info = program.info(place.tensor);
+    const std::size_t grain = kBucketGrain * size_bytes(info.buffers[place.buffer].dtype);
+    const bool kept = place.region == Region::persistent;
+    operands_.push_back({begin, bytes.end - bytes.begin, info.name, reads, writes, whole,
+                         kept ? std::min(kPage, grain) : kPage});
   };
   if (is_copy(step)) {
     if (counts_rows(step)) add(2, {0, plan.places[step.places[2]].bytes}, true, false);

@@ -38,7 +38,8 @@ class Audit {
     std::string tensor;
     bool reads = false;
     bool writes = false;
-    bool whole = false;  ///< not a range of it
+    bool whole = false;    ///< not a range of it
+    std::size_t room = 0;  ///< multiple of bytes that a whole tensor has to itself
   };
 
   std::string describe(const std::byte* address) const;

@@ -10,10 +10,10 @@
 
 namespace stowage::execution {
 
-/// Elements that every persistent tensor is padded to inside its bucket: the start of each is then
-/// on a 4 KiB page (audit mode needs that) for two-byte elements and wider ones, and a parameter,
-/// its master, its gradient and its states have the same element offset in their buckets. Shards of
-/// a bucket are cut at multiples of it.
+/// Elements that every persistent tensor is padded to inside its bucket: each then starts on a
+/// 4 KiB page, which audit mode protects, those of one byte on half a page; and a parameter, its
+/// master, its gradient and its states have the same element offset in their buckets. Shards of a
+/// bucket are cut at multiples of it.
 inline constexpr std::int64_t kBucketGrain = 2048;
 
 /// How a bucket is shared out: in `parts` equal shards, of which a rank holds one, or all (-1).

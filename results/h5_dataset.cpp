@@ -148,7 +148,8 @@ Dataset Group::make_dataset(const std::string& path, Dtype dtype, const Shape& s
   const Handle links = making_groups();
   Dataset made(detail::dataset(STOWAGE_HDF5(H5Dcreate2(
       id(), path.c_str(), file_type(dtype), space.get(), links.get(), list.get(), H5P_DEFAULT))));
-  if (dtype == Dtype::bf16) made.set_attribute("dtype", std::string(execution::name(dtype)));
+  if (dtype == Dtype::bf16 || dtype == Dtype::e4m3 || dtype == Dtype::e5m2)
+    made.set_attribute("dtype", std::string(execution::name(dtype)));
   return made;
 }
 
@@ -163,6 +164,9 @@ Shape Dataset::shape() const {
 }
 
 Dtype Dataset::dtype() const {
+  const std::string text = text_attribute("dtype");
+  for (const Dtype named : {Dtype::e4m3, Dtype::e5m2})
+    if (text == execution::name(named)) return named;
   const Handle type = datatype(STOWAGE_HDF5(H5Dget_type(id())));
   for (const Dtype candidate :
        {Dtype::fp64, Dtype::fp32, Dtype::bf16, Dtype::int32, Dtype::int64, Dtype::uint8})

@@ -21,6 +21,7 @@ def states_on_the_host_change_no_bit(r):
              "graphs.mode=scopes", 'graphs.scopes=["layer"]']]
     for ranks, grid in ((1, []), (2, ["parallel.zero=1"]), (2, ["parallel.pipeline=2"]),
                         (2, ["parallel.expert=2"]), (2, ["parallel.context=2"]),
+                        (2, ["parallel.tensor=2", "optim.state_dtype=fp8"]),
                         (4, ["parallel.tensor=2", "parallel.zero=1"])):
         r.run("run.output=a.h5", *keys, *grid, ranks=ranks)
         for way in ways if ranks < 4 else ways[:1]:

@@ -138,7 +138,7 @@ def killed_at_random_moments_it_goes_on_to_the_bit(r):
     chance = random.Random(seed)
     keys = ["run.steps=60", "optim.decay_steps=60", "parallel.tensor=2", "parallel.zero=1",
             "parallel.bucket_elements=1024", "train.dtype=bf16", "eval.steps=1",
-            "optim.state_dtype=bf16",
+            "optim.state_dtype=" + chance.choice(["bf16", "fp8"]),
             "validate.finite_differences=off", "validate.replayed_step=false"]
     r.run("run.output=whole.h5", *keys, ranks=4)
     wanted = states("whole.h5")[60]

@@ -33,7 +33,8 @@ struct AdamwParts {
     };
     tensors.push_back({part(whole.parameter.view), part(whole.master.view),
                        part(whole.gradient.view), part(whole.m.view), part(whole.v.view)});
-    pieces.push_back({elements, decay, lr});
+    pieces.push_back({elements, decay, lr, 7, {}});
+    pieces.back().index.first = first;
   }
 
   std::vector<Adamw::Piece> pieces;

@@ -241,8 +241,8 @@ void run(Dtype storage, const AdamwParts& parts, std::int64_t good_steps, double
   const Array step_ok = int32_array({ok});
   on_queue([&](Queue& q) {
     const bool has_master{parts.tensors[0].master.view};
-    const bool bf16_moments = parts.tensors[0].m.view.dtype() == Dtype::bf16;
-    Adamw{parts.pieces, storage, has_master, clip, kOptions, bf16_moments}.run(
+    const Dtype m = parts.tensors[0].m.view.dtype(), v = parts.tensors[0].v.view.dtype();
+    Adamw{parts.pieces, storage, has_master, clip, kOptions, m, v}.run(
         q, {schedule, step, norm, step_ok, parts.tensors});
     Advance{}.run(q, {.step = step, .step_ok = step_ok});
   });

@@ -223,10 +223,10 @@ TEST(muon, each_parameter_has_the_states_of_its_rule) {
 
 // In windows, with every state on the host, and with a momentum of bf16.
 TEST(muon, homes_of_states_change_no_bit) {
-  const auto state = [](std::vector<std::string> names, Dtype type) {
+  const auto state = [](std::vector<std::string> names, const layers::StateFormat* format) {
     forecast::TrainerOptions options = options_of(Dtype::bf16);
     options.state.host.names = std::move(names);
-    options.state.type.dtype = type;
+    options.state.type = {format};
     options.optimizer.window_elements = 2 * execution::kBucketGrain;
     TinyRun run(options);
     for (int step = 0; step < 3; ++step) run.train(step, kRate);
@@ -237,10 +237,10 @@ TEST(muon, homes_of_states_change_no_bit) {
     }
     return all;
   };
-  for (const Dtype type : {Dtype::fp32, Dtype::bf16}) {
-    const auto resident = state({}, type);
-    EXPECT_EQ(state({"muon_m"}, type), resident);
-    EXPECT_EQ(state({"master", "muon_m", "adam_m", "adam_v"}, type), resident);
+  for (const layers::StateFormat* format : {&layers::kStatesOfSums, &layers::kStatesOfBf16}) {
+    const auto resident = state({}, format);
+    EXPECT_EQ(state({"muon_m"}, format), resident);
+    EXPECT_EQ(state({"master", "muon_m", "adam_m", "adam_v"}, format), resident);
   }
 }
 

@@ -54,10 +54,15 @@ TEST(optimizers, one_state_takes_less_memory_by_part) {
   const auto elements = static_cast<double>(plan.model().embedding().elements());
   EXPECT_EQ(state_bytes(kDescent), elements * (2 + 4 + 4 + 4));
   EXPECT_EQ(state_bytes(layers::kAdamw), elements * (2 + 4 + 4 + 8));
-  EXPECT_EQ(forecast::count_bytes(plan.model(), microbatch, {}, {.type = {Dtype::bf16}}, false,
-                                  plan.options().sharing.ranks)
+  EXPECT_EQ(forecast::count_bytes(plan.model(), microbatch, {}, {.type = {&layers::kStatesOfBf16}},
+                                  false, plan.options().sharing.ranks)
                 .embedding.state,
             elements * (2 + 4 + 4 + 4));
+  EXPECT_EQ(
+      forecast::count_bytes(plan.model(), microbatch, {}, {.type = {&layers::kStatesOf3Bytes}},
+                            false, plan.options().sharing.ranks)
+          .embedding.state,
+      elements * (2 + 4 + 1 + 2));
   host = {.names = {"master", "adam_v"}, .fraction = 0.5};
   EXPECT_EQ(state_bytes(layers::kAdamw), elements * (2 + 4 + 2 + 4 + 2));
 }

@@ -47,9 +47,11 @@ class Sharing {
   const parallel::Communicator world = parallel::Communicator::world();
 
   Outcome run(Dtype dtype, bool zero, std::int64_t bucket, int microbatches,
-              const layers::Optimizer& optimizer = layers::kAdamw) const {
+              const layers::Optimizer& optimizer = layers::kAdamw,
+              const layers::StateFormat& format = layers::kStatesOfSums) const {
     forecast::TrainerOptions options = tiny_options(every_kind(), dtype);
     options.state.optimizer = &optimizer;
+    options.state.type = {&format};
     options.sharing.ranks = connect();
     options.sharing.zero = zero;
     options.state.bucket_elements = bucket;
@@ -99,15 +101,16 @@ class Sharing {
 };
 
 void expect_equal(const Sharing& ranks, Dtype dtype, int microbatches,
-                  const layers::Optimizer& optimizer) {
-  const Outcome plain = ranks.run(dtype, false, 400, microbatches, optimizer);
+                  const layers::Optimizer& optimizer,
+                  const layers::StateFormat& format = layers::kStatesOfSums) {
+  const Outcome plain = ranks.run(dtype, false, 400, microbatches, optimizer, format);
   std::map<std::int64_t, execution::PersistentLayout> whole;  // by elements of a bucket
   for (const bool zero : {false, true})
     for (const std::int64_t bucket : {std::int64_t{1}, std::int64_t{400}, kOneBucket}) {
-      SCOPED_TRACE(testing::Message()
-                   << name(dtype) << " zero " << zero << " buckets of " << bucket
-                   << ", microbatches " << microbatches << " " << optimizer.name);
-      const Outcome other = ranks.run(dtype, zero, bucket, microbatches, optimizer);
+      SCOPED_TRACE(testing::Message() << name(dtype) << " zero " << zero << " buckets of " << bucket
+                                      << ", microbatches " << microbatches << " " << optimizer.name
+                                      << ", states " << format.name);
+      const Outcome other = ranks.run(dtype, zero, bucket, microbatches, optimizer, format);
       EXPECT_EQ(other.losses, plain.losses);
       EXPECT_EQ(other.norms, plain.norms);
       if (!zero) whole[bucket] = other.layout;
@@ -127,6 +130,12 @@ TEST(sharing, zero_and_bucket_sizes_do_not_change_a_bit) {
   for (const Dtype dtype : {Dtype::bf16, Dtype::fp64})
     for (const int microbatches : {1, 3})
       expect_equal(Sharing(), dtype, microbatches, layers::kAdamw);
+}
+
+// Nor where each element is rounded by random bits of its own.
+TEST(sharing, zero_and_bucket_sizes_change_no_bit_of_states_of_three_bytes) {
+  for (const Dtype dtype : {Dtype::bf16, Dtype::fp32})
+    expect_equal(Sharing(), dtype, 1, layers::kAdamw, layers::kStatesOf3Bytes);
 }
 
 // Of Muon neither, which puts matrices together out of shards.

@@ -25,7 +25,7 @@ forecast::TrainerOptions options_of(Dtype storage = Dtype::bf16, int microbatche
   options.model.vocabulary = 701;
   options.step.microbatches = microbatches;
   options.evaluation_microbatches = 0;
-  options.state.type.dtype = microbatches > 1 ? Dtype::bf16 : Dtype::fp32;
+  if (microbatches > 1) options.state.type = {&layers::kStatesOfBf16};
   options.optimizer.window_elements = 2 * execution::kBucketGrain;
   return options;
 }
@@ -115,6 +115,73 @@ TEST(states, no_home_changes_a_bit) {
     }
 }
 
+/// The same with states of three bytes, which have no masters.
+forecast::TrainerOptions three_bytes(Dtype storage = Dtype::bf16) {
+  forecast::TrainerOptions options = options_of(storage);
+  options.state.type = {&layers::kStatesOf3Bytes};
+  return options;
+}
+
+TEST(states, no_home_changes_a_bit_of_three_bytes) {
+  for (const Dtype storage : {Dtype::bf16, Dtype::fp32}) {
+    const std::vector<std::byte> expected = outcome(three_bytes(storage));
+    for (const Names& names : {Names{"adam_m"}, Names{"adam_m", "adam_v"}})
+      for (const Mode mode : {Mode::off, Mode::step}) {
+        forecast::TrainerOptions options = three_bytes(storage);
+        options.state.host.names = names;
+        options.planner.graphs.mode = mode;
+        EXPECT_TRUE(outcome(options) == expected) << names.size();
+      }
+    forecast::TrainerOptions options = three_bytes(storage);
+    options.optimizer.seed = 1;
+    EXPECT_FALSE(outcome(options) == expected) << "the seed is not used";
+  }
+}
+
+TEST(states, three_bytes_are_three_bytes) {
+  const auto bytes = [](const forecast::TrainerPlan& plan) {
+    std::size_t sum = 0;
+    for (const execution::Bucket& bucket : plan.layout().buckets())
+      if (!bucket.group.empty() && plan.layout().whole(bucket.tensors.front()).lifetime ==
+                                       execution::Lifetime::optimizer_state)
+        sum += bucket.bytes();
+    return sum;
+  };
+  const forecast::TrainerPlan plan(three_bytes()), wide(options_of());
+  const execution::PersistentLayout& layout = plan.layout();
+  for (const layers::Parameter& p : plan.model().parameters()) {
+    EXPECT_FALSE(layout.is_part(layers::master_name(p.name)));
+    EXPECT_EQ(layout.whole(layers::state_name("adam_m", p.name)).buffers[0].dtype, Dtype::e4m3);
+    EXPECT_EQ(layout.whole(layers::state_name("adam_v", p.name)).buffers[0].dtype, Dtype::bf16);
+  }
+  EXPECT_EQ(4 * bytes(plan), bytes(wide));
+}
+
+/// Mean losses of the last tenth of some steps on batches that come again.
+double loss_after(forecast::TrainerOptions options, int steps) {
+  TinyRun run(std::move(options));
+  double sum = 0;
+  for (int step = 0; step < steps; ++step) {
+    run.train(step % 4, 3e-3);
+    if (step >= steps - steps / 10) sum += run.loss()[0] / run.loss()[1];
+  }
+  return sum / (steps / 10);
+}
+
+// A band of this very run, which is deterministic: states of three bytes learn as fp32 ones do.
+TEST(states, three_bytes_learn_as_fp32_does) {
+  forecast::TrainerOptions wide = options_of();
+  wide.model.vocabulary = 61;
+  forecast::TrainerOptions narrow = wide;
+  narrow.state.type = {&layers::kStatesOf3Bytes};
+  constexpr int kSteps = 200;
+  const double first = loss_after(wide, 10), fp32 = loss_after(wide, kSteps);
+  const double three = loss_after(narrow, kSteps);
+  EXPECT_LT(fp32, 0.5 * first);
+  EXPECT_NEAR(three, fp32, 0.05 * first) << "from " << first << " to " << fp32;
+  EXPECT_EQ(three, loss_after(narrow, kSteps));
+}
+
 TEST(states, random_delays_change_no_bit) {
   const std::vector<std::byte> expected = outcome(options_of());
   forecast::TrainerOptions options = options_of();
@@ -176,6 +243,14 @@ TEST(states, the_audit_finds_that_updates_touch_what_they_declare) {
   options.planner.alignment = 4096;
   options.executor.audit = true;
   EXPECT_TRUE(outcome(options) == expected);
+  for (const Names& names : {Names{}, Names{"adam_m", "adam_v"}}) {
+    forecast::TrainerOptions rounded = three_bytes();
+    const std::vector<std::byte> as_before = outcome(rounded);
+    rounded.state.host.names = names;
+    rounded.planner.alignment = 4096;
+    rounded.executor.audit = true;
+    EXPECT_TRUE(outcome(rounded) == as_before);
+  }
 }
 
 TEST(states, a_bad_step_leaves_states_as_they_are) {

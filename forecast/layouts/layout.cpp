@@ -20,16 +20,25 @@ using layers::PassTimes;
 using parallel::Axis;
 
 constexpr double kNormBytes = 4;
-constexpr double kMasterBytes = 4, kGradientBytes = 4;
+constexpr double kGradientBytes = 4;
 
-double state_bytes(const layers::StateOptions& state, const layers::Optimizer& rule) {
-  return static_cast<double>(execution::size_bytes(state.type.dtype) * rule.states.size());
+/// Bytes of an element's states, with a master among them.
+double state_bytes(const layers::StateOptions& state, layers::Precision precision,
+                   const layers::Optimizer& rule) {
+  std::size_t sum =
+      state.type.has_master(precision) ? execution::size_bytes(precision.accumulation()) : 0;
+  for (std::size_t i = 0; i < rule.states.size(); ++i)
+    sum += execution::size_bytes(state.type.of(i, precision));
+  return static_cast<double>(sum);
 }
 
-/// What the optimizer moves for an element: gradient, master and states read, all but the gradient
-/// written, and the weight.
-double update_bytes(const layers::StateOptions& state, const layers::Optimizer& rule) {
-  return kGradientBytes + 2 * (kMasterBytes + state_bytes(state, rule)) + 2;
+/// What the optimizer moves for an element: its gradient read, its states read and written, and the
+/// weight written, which without a master is read too.
+double update_bytes(const layers::StateOptions& state, layers::Precision precision,
+                    const layers::Optimizer& rule) {
+  const auto weight = static_cast<double>(execution::size_bytes(precision.storage));
+  return kGradientBytes + 2 * state_bytes(state, precision, rule) +
+         (state.type.has_master(precision) ? 1 : 2) * weight;
 }
 
 parallel::GridShape without(parallel::GridShape shape, std::initializer_list<Axis> axes) {
@@ -200,10 +209,9 @@ void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const 
   const offload::Rates rates = machine_rates(machine_facts(deck_), layout.shape);
   const bool bf16_wire = read(deck_, &ParallelConfig::bf16_gradients);
   const double wire = bf16_wire ? 2 : kGradientBytes;
-  const auto weight =
-      static_cast<double>(execution::size_bytes(inputs::read(deck_, &inputs::TrainConfig::dtype)));
+  const layers::Precision precision{inputs::read(deck_, &inputs::TrainConfig::dtype)};
+  const auto weight = static_cast<double>(execution::size_bytes(precision.storage));
   const auto bucket = static_cast<double>(inputs::read(deck_, &ParallelConfig::bucket_elements));
-  const double master = weight < kGradientBytes ? kMasterBytes : 0;
   const layers::Optimizer& optimizer = inputs::read<layers::OptimizerChoice>(deck_).row();
   const layers::StateOptions state{.optimizer = &optimizer,
                                    .type = inputs::read<layers::StateType>(deck_)};
@@ -229,8 +237,8 @@ void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const 
       tail_s += last_s("reduce_scatter", last * wire) + last_s("all_gather", last * weight);
     }
     estimate.persistent_bytes +=
-        count * (weight + kGradientBytes) + count / ranks * (master + state_bytes(state, rule));
-    estimate.optimizer_s += count / ranks * (update_bytes(state, rule) + kNormBytes) /
+        count * (weight + kGradientBytes) + count / ranks * state_bytes(state, precision, rule);
+    estimate.optimizer_s += count / ranks * (update_bytes(state, precision, rule) + kNormBytes) /
                             (rates.device_bytes_per_s * rates.memory_efficiency);
   }
   const int stage = parallel::group_size(layout.shape, parallel::Group::replicated_gradients);

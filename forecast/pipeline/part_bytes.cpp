@@ -27,9 +27,10 @@ double states_on_device(const layers::StateOptions& state, layers::Precision pre
                                                                                : 0.0;
   };
   const auto accum = static_cast<double>(size_bytes(precision.accumulation()));
-  const auto each = static_cast<double>(size_bytes(state.type.of(precision)));
-  double sum = precision.has_master() ? accum * (1 - on_host(layers::kMaster)) : 0;
-  for (const std::string_view name : rule.states) sum += each * (1 - on_host(name));
+  double sum = state.type.has_master(precision) ? accum * (1 - on_host(layers::kMaster)) : 0;
+  for (std::size_t i = 0; i < rule.states.size(); ++i)
+    sum += static_cast<double>(size_bytes(state.type.of(i, precision))) *
+           (1 - on_host(rule.states[i]));
   return sum;
 }
 

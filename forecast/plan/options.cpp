@@ -86,6 +86,7 @@ layers::OptimizerConfig optimizer(const Deck& deck) {
   auto config = read<layers::OptimizerConfig>(deck);
   check_factors(deck, config);
   config.spikes = read<kernels::SpikeRule>(deck);
+  config.seed = static_cast<std::uint64_t>(read(deck, &inputs::RunConfig::seed));
   config.attempts = validate.bad_steps_again || config.spikes.factor > 0;
   config.own_loss = validate.bad_steps_again;
   config.part_norms = read(deck, &inputs::RunConfig::gradient_norms);
@@ -94,20 +95,21 @@ layers::OptimizerConfig optimizer(const Deck& deck) {
 }
 
 /// @throws Error (exit 2) if a name is no state of the optimizer
-layers::StatesOnHost states_on_host(const Deck& deck, const layers::Optimizer& rule) {
+layers::StatesOnHost states_on_host(const Deck& deck, const layers::Optimizer& rule,
+                                    bool has_master) {
   const auto offload = read<offload::OffloadConfig>(deck);
   layers::StatesOnHost host{.fraction = offload.states_fraction,
                             .automatic = offload.automatic_states()};
   for (const std::string& word : offload.states) {
     const std::size_t before = host.names.size();
     const bool all = word == "auto" || word == "all";
-    if (all || word == layers::kMaster) host.names.emplace_back(layers::kMaster);
+    if (has_master && (all || word == layers::kMaster)) host.names.emplace_back(layers::kMaster);
     for (const std::string_view state : rule.all_states())
       if (all || word == "moments" || word == state) host.names.emplace_back(state);
     if (host.names.size() == before)
-      execution::throw_usage("{}: {} is no state of {}; allowed: auto, all, {}, moments, {}",
+      execution::throw_usage("{}: {} is no state of {}; allowed: auto, all, {}moments, {}",
                              inputs::cite(deck, &offload::OffloadConfig::states), word, rule.name,
-                             layers::kMaster, fmt::join(rule.all_states(), ", "));
+                             has_master ? "master, " : "", fmt::join(rule.all_states(), ", "));
   }
   return host;
 }
@@ -157,8 +159,9 @@ TrainerOptions trainer_options(const Deck& deck, const RunNeeds& needs, std::int
   options.optimizer = optimizer(deck);
   options.state.bucket_elements = grid.bucket_elements;
   options.state.optimizer = &read<layers::OptimizerChoice>(deck).row();
-  options.state.host = states_on_host(deck, *options.state.optimizer);
   options.state.type = read<layers::StateType>(deck);
+  options.state.host = states_on_host(deck, *options.state.optimizer,
+                                      options.state.type.has_master(options.precision));
   options.optimizer.window_elements = window_elements(grid.bucket_elements);
   options.sharing = sharing(deck, grid, ranks);
   options.seed = static_cast<std::uint64_t>(read(deck, &inputs::RunConfig::seed));

@@ -1,5 +1,7 @@
 #include "kernels/optimizer/adamw.hpp"
 
+#include <fmt/core.h>
+
 #include "kernels/cost.hpp"
 #include "kernels/launch.hpp"
 #include "kernels/optimizer/adamw_launch.hpp"
@@ -14,12 +16,21 @@ using execution::View;
 
 template <class S>
 int Adamw::launch(const Operands<Pointers<S>>& o, void* stream) const {
-  const auto with = [&]<class M>(M) {
-    return optimizer::launch_adamw<S, M>(adamw_pointers<S, M>(*this, o),
-                                         {o.schedule, o.step, o.norm, o.step_ok, clip, options},
-                                         stream);
-  };
-  return bf16_moments ? with(execution::Bf16()) : with(float());
+  return with_moment_type<float>(*this, [&]<class M>(M) {
+    return optimizer::launch_adamw<S, M>(
+        pieces, adamw_pointers<S, M>(*this, o),
+        {o.schedule, o.step, o.norm, o.step_ok, clip, options, seed}, stream);
+  });
+}
+
+std::string Adamw::fault() const {
+  const bool rounds = m == Dtype::e4m3;
+  if (m != Dtype::bf16 && !rounds && m != execution::accumulation(storage))
+    return fmt::format("first moments of {}", execution::name(m));
+  if (v != (rounds ? Dtype::bf16 : m))
+    return fmt::format("second moments of {} beside first ones of {}", execution::name(v),
+                       execution::name(m));
+  return rounds && has_master ? "a master beside first moments of e4m3" : "";
 }
 
 // Gradient read; parameter or master, m and v read and written; with a master, parameter written.
@@ -30,7 +41,7 @@ Cost Adamw::cost() const {
   const double update = has_master ? 2 * bytes(elements, sums) + bytes(elements, storage)
                                    : 2 * bytes(elements, storage);
   return {15.0 * static_cast<double>(elements),
-          bytes(elements, sums) + 4 * bytes(elements, moments()) + update};
+          bytes(elements, sums) + 2 * (bytes(elements, m) + bytes(elements, v)) + update};
 }
 
 void Advance::run(Queue& queue, const Operands<View>& views) const {

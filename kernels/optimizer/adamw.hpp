@@ -1,5 +1,6 @@
 #pragma once
 
+#include "execution/global_index.hpp"
 #include "kernels/operator.hpp"
 
 namespace stowage::kernels {
@@ -21,19 +22,27 @@ struct AdamwOptions {
 /// change: see Advance. Nothing is written where step_ok is 0. `clip` <= 0 means no clipping.
 /// Without a master the parameter is its own. An element gets the same bits however its tensor is
 /// cut into pieces.
+///
+/// With m in e4m3 there is no master. The parameter, v and then m / sqrt(v) are rounded
+/// stochastically behind the update (stochastic_rounding.hpp), by random bits of the seed, the step
+/// and the element's place in the whole parameter.
 struct Adamw {
   static constexpr std::string_view kName = "adamw";
   struct Piece {
     std::int64_t elements;
-    double decay = 0;  ///< factor of the schedule's weight decay
-    double lr = 1;     ///< factor of the schedule's learning rate
+    double decay = 0;                   ///< factor of the schedule's weight decay
+    double lr = 1;                      ///< factor of the schedule's learning rate
+    std::uint64_t stream = 0;           ///< execution::stream_of the whole parameter's name
+    execution::GlobalIndex index = {};  ///< which of its elements these are
   };
   std::vector<Piece> pieces;
   execution::Dtype storage;
   bool has_master;
   double clip;
   AdamwOptions options = {};
-  bool bf16_moments = false;  ///< m and v are stored in bf16: rounded behind the update
+  /// Of the moments: both of sums, both bf16, or e4m3 and bf16. Rounded behind the update.
+  execution::Dtype m = execution::accumulation(storage), v = m;
+  std::uint64_t seed = 0;  ///< of stochastic rounding
 
   /// Of one piece.
   template <class T>
@@ -62,13 +71,11 @@ struct Adamw {
       f(sum("parameter", true, storage, all).in_any_shape(), o.tensors[i].parameter...);
       f(sum("master", true, sums, all).in_any_shape().when(has_master), o.tensors[i].master...);
       f(in("gradient", sums, all).in_any_shape(), o.tensors[i].gradient...);
-      f(sum("m", true, moments(), all).in_any_shape(), o.tensors[i].m...);
-      f(sum("v", true, moments(), all).in_any_shape(), o.tensors[i].v...);
+      f(sum("m", true, m, all).in_any_shape(), o.tensors[i].m...);
+      f(sum("v", true, v, all).in_any_shape(), o.tensors[i].v...);
     }
   }
-  execution::Dtype moments() const {
-    return bf16_moments ? execution::Dtype::bf16 : execution::accumulation(storage);
-  }
+  std::string fault() const;
   STOWAGE_OPERATOR_MEMBERS;
 };
 

@@ -2,7 +2,10 @@
 
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
+
+#include "execution/fp8.hpp"
 
 #include "kernels/optimizer/adamw.hpp"
 
@@ -16,7 +19,11 @@ struct AdamwStep {
   A correction1, correction2;  ///< 1 / (1 - beta^s), computed in fp64
 };
 
-/// A piece in memory; master may be nullptr. Moments are of type M.
+/// The type of second moments beside first ones of type M.
+template <class M>
+using SecondMoment = std::conditional_t<std::is_same_v<M, execution::E4m3>, execution::Bf16, M>;
+
+/// A piece in memory; master may be nullptr. First moments are of type M.
 template <class S, class M>
 struct AdamwPointers {
   using A = execution::Accumulation<S>;
@@ -24,20 +31,28 @@ struct AdamwPointers {
   A* master = nullptr;
   const A* gradient = nullptr;
   M* m = nullptr;
-  M* v = nullptr;
+  SecondMoment<M>* v = nullptr;
   std::int64_t elements = 0;
   A decay = 0, lr = 1;  ///< factors
 };
+
+/// The type of first moments of an operator, as an argument of f.
+template <class A>
+decltype(auto) with_moment_type(const Adamw& op, auto&& f) {
+  if (op.m == execution::Dtype::e4m3) return f(execution::E4m3());
+  return op.m == execution::Dtype::bf16 ? f(execution::Bf16()) : f(A());
+}
 
 template <class S, class M>
 std::vector<AdamwPointers<S, M>> adamw_pointers(const Adamw& op,
                                                 const Adamw::Operands<Pointers<S>>& o) {
   std::vector<AdamwPointers<S, M>> all;
   using A = execution::Accumulation<S>;
-  for (const auto& [elements, decay, lr] : op.pieces) {
+  for (const Adamw::Piece& piece : op.pieces) {
     const auto& [parameter, master, gradient, m, v] = o.tensors[all.size()];
-    all.push_back({parameter, master, gradient, static_cast<M*>(m), static_cast<M*>(v), elements,
-                   static_cast<A>(decay), static_cast<A>(lr)});
+    all.push_back({parameter, master, gradient, static_cast<M*>(m),
+                   static_cast<SecondMoment<M>*>(v), piece.elements, static_cast<A>(piece.decay),
+                   static_cast<A>(piece.lr)});
   }
   return all;
 }
@@ -55,11 +70,12 @@ struct AdamwInputs {
   const std::int32_t* step_ok;
   double clip;
   AdamwOptions options;
+  std::uint64_t seed;
 };
 
-/// `stream` is a cudaStream_t, the result a cudaError_t; S and M are float or Bf16.
+/// `stream` is a cudaStream_t, the result a cudaError_t; S is float or Bf16, M one of these or E4m3.
 template <class S, class M>
-int launch_adamw(std::span<const AdamwPointers<S, M>> tensors, const AdamwInputs& inputs,
-                 void* stream);
+int launch_adamw(std::span<const Adamw::Piece> pieces, std::span<const AdamwPointers<S, M>> tensors,
+                 const AdamwInputs& inputs, void* stream);
 
 }  // namespace stowage::kernels::optimizer

@@ -17,8 +17,8 @@ struct ParameterUpdate;  // layers/step/update.hpp
 /// checkpoints and what they take follow from it.
 struct Optimizer {
   std::string_view name;  ///< of its op
-  /// Beside a master, of each parameter's shape and the type of sums; from zero on. At least one:
-  /// "adam_m" stands for "adam_m/embedding.weight" and so on.
+  /// Beside a master, of each parameter's shape and a type of StateFormat; from zero on. At least
+  /// one, the first moment: "adam_m" stands for "adam_m/embedding.weight" and so on.
   std::span<const std::string_view> states;
   void (*record)(const ParameterUpdate& update);  ///< appends its op
   /// The rule of parameters that are no matrices (Parameter::projections); null: this one is.
@@ -26,6 +26,7 @@ struct Optimizer {
   /// It needs whole matrices: it gets all of its parameters at once, not some elements of them
   /// (ParameterUpdate::windows).
   bool whole_matrices = false;
+  bool without_master = false;  ///< it takes states of a StateFormat that has no master
   /// Of a whole parameter, on all ranks of a stage together, beside the passes over its elements;
   /// null: none.
   double (*flops)(const Parameter& parameter, const OptimizerConfig& config) = nullptr;

@@ -108,12 +108,13 @@ PersistentLayout lay_out_state(const std::vector<Parameter>& parameters,
   add("parameter", Lifetime::parameter, precision.storage, [](const auto& name) { return name; });
   if (!options.weights_only) {
     add("gradient", Lifetime::gradient, accum, gradient_name);
-    if (precision.has_master()) add(kMaster, Lifetime::optimizer_state, accum, master_name);
+    if (options.type.has_master(precision))
+      add(kMaster, Lifetime::optimizer_state, accum, master_name);
     for (const Optimizer* rule : options.optimizer->rules())
-      for (const std::string_view state : rule->states)
+      for (std::size_t i = 0; i < rule->states.size(); ++i)
         add(
-            state, Lifetime::optimizer_state, options.type.of(precision),
-            [&](const std::string& name) { return state_name(state, name); }, rule);
+            rule->states[i], Lifetime::optimizer_state, options.type.of(i, precision),
+            [&](const std::string& name) { return state_name(rule->states[i], name); }, rule);
   }
   for (const execution::TensorInfo& state : states) {
     layout.open_bucket(state.name, "", state.buffers[0].dtype);

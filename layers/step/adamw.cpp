@@ -1,5 +1,6 @@
 #include "kernels/optimizer/adamw.hpp"
 
+#include "execution/philox.hpp"
 #include "layers/step/update.hpp"
 
 namespace stowage::layers {
@@ -10,20 +11,22 @@ constexpr std::string_view kStates[] = {"adam_m", "adam_v"};
 void record(const ParameterUpdate& update) {
   const OptimizerConfig& config = update.config;
   const std::vector<SomeRows>& states = update.parameters.front().states;
-  kernels::Adamw adamw{
-      .pieces = {},
-      .storage = update.recorder.storage(),
-      .has_master = update.has_master,
-      .clip = config.clip,
-      .options = {config.beta1, config.beta2, config.epsilon},
-      .bf16_moments = update.recorder.buffer(states.front().whole).dtype == execution::Dtype::bf16};
+  kernels::Adamw adamw{.pieces = {},
+                       .storage = update.recorder.storage(),
+                       .has_master = update.has_master,
+                       .clip = config.clip,
+                       .options = {config.beta1, config.beta2, config.epsilon},
+                       .m = update.recorder.buffer(states[0].whole).dtype,
+                       .v = update.recorder.buffer(states[1].whole).dtype,
+                       .seed = config.seed};
   kernels::Adamw::Operands<Tensor> operands{.schedule = update.schedule,
                                             .step = update.good_steps,
                                             .norm = update.grad_norm,
                                             .step_ok = update.step_ok,
                                             .tensors = {}};
   for (const ParameterUpdate::One& one : update.parameters) {
-    adamw.pieces.push_back({one.elements, one.decay, one.lr});
+    adamw.pieces.push_back(
+        {one.elements, one.decay, one.lr, execution::stream_of(one.name), one.index});
     operands.tensors.push_back({.parameter = one.parameter,
                                 .master = one.master,
                                 .gradient = one.gradient,
@@ -35,6 +38,7 @@ void record(const ParameterUpdate& update) {
 
 }  // namespace
 
-constinit const Optimizer kAdamw = {.name = "adamw", .states = kStates, .record = record};
+constinit const Optimizer kAdamw = {
+    .name = "adamw", .states = kStates, .record = record, .without_master = true};
 
 }  // namespace stowage::layers

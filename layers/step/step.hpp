@@ -58,6 +58,7 @@ struct OptimizerConfig {
   bool own_norm = false;
   /// The norm of each part's gradients is told (kGradientNorms).
   bool part_norms = false;
+  std::uint64_t seed = 0;  ///< of what is rounded stochastically
   MuonConfig muon = {};
   kernels::SpikeRule spikes = {};  ///< with a factor, spikes are skipped; needs attempts
 };

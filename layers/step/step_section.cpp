@@ -1,11 +1,14 @@
 // Rows of [optim].
 #include "layers/step/step_section.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 
 #include "inputs/data/run_section.hpp"
 #include "inputs/deck/check.hpp"
+#include "kernels/optimizer/stochastic_rounding.hpp"
 #include "layers/step/parameter_factors.hpp"
 
 namespace stowage::inputs {
@@ -13,9 +16,22 @@ namespace {
 
 constexpr std::int64_t kMostMuonSteps = 100;
 
+/// "moments in bf16; ...": what the formats are, and their names.
+std::string format_help() {
+  std::string all;
+  for (const layers::StateFormat* format : layers::kStateFormats)
+    all += fmt::format("{}{}: {}", all.empty() ? "" : "; ", format->name, format->help);
+  return all;
+}
+Words<const layers::StateFormat*> format_words() {
+  Words<const layers::StateFormat*> words;
+  for (const layers::StateFormat* format : layers::kStateFormats)
+    words.emplace_back(format->name, format);
+  return words;
+}
+
 }  // namespace
 
-using execution::Dtype;
 using kernels::SpikeRule;
 using layers::LearningRate;
 using layers::MuonConfig;
@@ -170,15 +186,10 @@ std::vector<Row<OptimizerConfig>> rows<OptimizerConfig>() {
 
 template <>
 std::vector<Row<StateType>> rows<StateType>() {
-  return {
-      row(&StateType::dtype,
-          {.key = "optim.state_dtype",
-           .numerics = true,
-           .help = "Type of moments and momentum. bf16 takes half their memory; an update is "
-                   "computed in "
-                   "fp32 and the moments are rounded behind it. fp32: the type of sums."},
-          {{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}}),
-  };
+  static const std::string help =
+      "How moments and momentum are stored. " + format_help() + ". An update is computed in fp32.";
+  return {row(&StateType::format, {.key = "optim.state_dtype", .numerics = true, .help = help},
+              format_words())};
 }
 
 template <>
@@ -224,18 +235,46 @@ void check(const LearningRate& schedule, const inputs::Deck& deck) {
     check_at_most(deck, key(&LearningRate::wsd_decay_steps), decay);
 }
 
-void check(const StateType& type, const inputs::Deck& deck) {
+namespace {
+
+/// Moments that are rounded to nearest keep their decay.
+void check_nearest(const inputs::Deck& deck) {
   constexpr double kMostBeta = 1 - 0x1p-7;  // else a decay is less than half a unit of bf16
-  if (type.dtype != execution::Dtype::bf16) return;
   for (const auto member : {&OptimizerConfig::beta1, &OptimizerConfig::beta2})
     if (inputs::read(deck, member) > kMostBeta)
       execution::throw_usage("{} needs {} of at most {}: bf16 would lose its decay",
-                             cite(deck, &StateType::dtype), cite(deck, member), kMostBeta);
+                             cite(deck, &StateType::format), cite(deck, member), kMostBeta);
   if (inputs::read(deck, &OptimizerChoice::rule) == OptimizerChoice::Rule::muon &&
       inputs::read(deck, &MuonConfig::momentum) > kMostBeta)
     execution::throw_usage("{} needs {} of at most {}: bf16 would lose its decay",
-                           cite(deck, &StateType::dtype), cite(deck, &MuonConfig::momentum),
+                           cite(deck, &StateType::format), cite(deck, &MuonConfig::momentum),
                            kMostBeta);
+}
+
+/// First moments in units of the root of second ones are in e4m3's range: |m| <= sqrt(v) (1 - b1) /
+/// sqrt((1 - b2) (1 - b1^2 / b2)) for any gradients, by Cauchy's inequality.
+void check_ratio(const inputs::Deck& deck) {
+  const double b1 = inputs::read(deck, &OptimizerConfig::beta1);
+  const double b2 = inputs::read(deck, &OptimizerConfig::beta2);
+  const double rest = (1 - b2) * (b2 - b1 * b1);
+  if (rest <= 0 || (1 - b1) * std::sqrt(b2 / rest) > kernels::kMostMomentRatio)
+    execution::throw_usage(
+        "{} stores first moments of at most {} roots of the second; {} and {} make larger ones; "
+        "allowed: such as 0.9 and 0.95, 0.9 and 0.999",
+        cite(deck, &StateType::format), kernels::kMostMomentRatio,
+        cite(deck, &OptimizerConfig::beta1), cite(deck, &OptimizerConfig::beta2));
+}
+
+}  // namespace
+
+void check(const StateType& type, const inputs::Deck& deck) {
+  if (type.format->first == execution::Dtype::bf16) check_nearest(deck);
+  if (type.format->master) return;
+  if (!inputs::read<OptimizerChoice>(deck).row().without_master)
+    execution::throw_usage("{} has no masters, which {} needs; allowed: optim.optimizer = \"{}\"",
+                           cite(deck, &StateType::format), cite(deck, &OptimizerChoice::rule),
+                           kAdamw.name);
+  check_ratio(deck);
 }
 
 void check(const OptimizerConfig& config, const inputs::Deck& deck) {

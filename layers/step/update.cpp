@@ -26,7 +26,6 @@ Update::Update(Recorder& recorder, const Model& model, const Optimizer& rule,
       layout_(layout),
       sharing_(sharing),
       values_(std::move(values)),
-      has_master_(model.precision().has_master()),
       shares_squares_(sharing.zero || !sharing.ranks.whole_model()) {
   recorder_.set_prefix("optimizer");
   part_blocks_.assign(static_cast<std::size_t>(model.config().layers()) + 2, {0, 0});
@@ -45,6 +44,7 @@ Update::Update(Recorder& recorder, const Model& model, const Optimizer& rule,
     if (part.begin == part.end) part.begin = blocks_;
     part.end = blocks_ += blocks;
   }
+  has_master_ = !pieces_.empty() && layout_.is_part(master_name(pieces_.front().parameter.name));
   if (sharing_.ranks.size() > 1) {
     values_count_ = kernels::kStepFlags;
     for (const Tensor value : values_)
@@ -203,6 +203,7 @@ ParameterUpdate::One ParameterUpdate::One::some(std::int64_t begin, std::int64_t
   };
   for (SomeRows* of : {&part.parameter, &part.gradient, &part.master}) cut(*of);
   for (SomeRows& of : part.states) cut(of);
+  part.index.first += begin;
   part.elements = end - begin;
   return part;
 }
@@ -225,6 +226,8 @@ ParameterUpdate::One Update::all_of(const Piece& piece) const {
   for (const std::string_view what : rule_.of(p).states)
     one.states.push_back({state(state_name(what, p.name)), {}});
   one.elements = piece.held.end - piece.held.begin;
+  one.index = p.index();
+  one.index.first = piece.held.begin;
   one.decay = factor_of(p.name, optimizer_.decay_factors, p.decay ? 1 : 0);
   one.lr = factor_of(p.name, optimizer_.lr_factors, 1);
   one.on_host = has_state_on_host(piece);

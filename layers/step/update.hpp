@@ -17,8 +17,9 @@ struct ParameterUpdate {
     SomeRows master;                    ///< none unless there are any
     std::vector<SomeRows> states = {};  ///< in the order of Optimizer::states
     std::int64_t elements = 0;
-    double decay = 0, lr = 1;  ///< factors of the schedule's
-    bool on_host = false;      ///< some of its states have their home there
+    execution::GlobalIndex index = {};  ///< which elements of the whole parameter they are
+    double decay = 0, lr = 1;           ///< factors of the schedule's
+    bool on_host = false;               ///< some of its states have their home there
 
     /// Elements [begin, end) of these.
     One some(std::int64_t begin, std::int64_t end) const;
@@ -92,7 +93,7 @@ class Update {
   const execution::PersistentLayout& layout_;
   const Sharing& sharing_;
   std::vector<Tensor> values_;
-  bool has_master_;
+  bool has_master_ = false;
   bool shares_squares_;  ///< no rank has all gradients
   /// Of all trained parameters of which something is held, in backward order.
   std::vector<Piece> pieces_;
