@@ -60,7 +60,7 @@ const std::vector<std::int64_t> kRagged = {1, 5, 0, 127, 128, 129, 300, 64, 65, 
 TEST(attention_gpu, packed_documents) {
   STOWAGE_NEED_GPU();
   Random random;
-  for (const std::int64_t p : {64, 128})
+  for (const std::int64_t p : {64, 128, 256})
     for (const bool causal : {true, false}) {
       check(random, {attention_shape(3, 1, p, causal), Packed(kRagged)});
       check(random, {attention_shape(2, 2, p, causal), Packed(kRagged, 77)});
@@ -72,7 +72,7 @@ TEST(attention_gpu, one_long_document) {
   // Tiles of keys in pieces: where dq is made from stored gradients, unless a group has one head.
   STOWAGE_NEED_GPU();
   Random random;
-  for (const std::int64_t p : {64, 128}) {
+  for (const std::int64_t p : {64, 128, 256}) {
     check(random, {attention_shape(4, 1, p), Packed({30, 1500, 200, 0, 129, 600}, 7)});
     check(random, {attention_shape(6, 2, p), Packed({1290})});
     check(random, {attention_shape(8, 1, p), Packed({5}, 1100)});
@@ -80,10 +80,21 @@ TEST(attention_gpu, one_long_document) {
   }
 }
 
+TEST(attention_gpu, heads_of_qwen3_next) {
+  // 16 query heads share two kv heads; four share one on each of the ranks that split them.
+  STOWAGE_NEED_WGMMA();
+  Random random;
+  for (const bool causal : {true, false}) {
+    check(random, {attention_shape(16, 2, 256, causal), Packed({513, 0, 190, 77}, 20)});
+    check(random, {attention_shape(4, 1, 256, causal), Packed({30, 700, 64, 65}, 7)});
+  }
+  check(random, {attention_shape(4, 1, 256), Packed({2100})});
+}
+
 TEST(attention_gpu, short_batches) {
   STOWAGE_NEED_GPU();
   Random random;
-  for (const std::int64_t p : {64, 128, 48})
+  for (const std::int64_t p : {64, 128, 256, 48})
     for (const bool causal : {true, false}) {
       check(random, {attention_shape(2, 1, p, causal), Packed({1})});
       check(random, {attention_shape(2, 1, p, causal), Packed({0, 1, 0}, 1)});
@@ -97,7 +108,7 @@ TEST(attention_gpu, many_documents) {
   Random random;
   std::vector<std::int64_t> lengths;
   for (int i = 0; i < 700; ++i) lengths.push_back(random.integer(0, 6));
-  for (const std::int64_t p : {64, 128})
+  for (const std::int64_t p : {64, 128, 256})
     check(random, {attention_shape(2, 1, p), Packed(lengths, 2)});
 }
 
@@ -105,7 +116,7 @@ TEST(attention_gpu, room_for_some_documents) {
   // With fewer pairs expected than there are, the longest documents are computed twice.
   STOWAGE_NEED_WGMMA();
   Random random;
-  for (const std::int64_t p : {64, 128})
+  for (const std::int64_t p : {64, 128, 256})
     for (const bool causal : {true, false}) {
       AttentionShape shape = attention_shape(3, 1, p, causal);
       shape.pairs = 1;
@@ -117,11 +128,12 @@ TEST(attention_gpu, room_for_some_documents) {
 TEST(attention_gpu, slow_path) {
   STOWAGE_NEED_GPU();
   Random random;
-  for (const std::int64_t p : {2, 8, 80, 96, 256})
+  for (const std::int64_t p : {2, 8, 80, 96, 192})
     check(random, {attention_shape(2, 1, p), Packed({1, 40, 7}, 3)});
   // Columns that are not aligned, at a head dimension of the fast path.
   check(random, {attention_shape(2, 1, 64), Packed({130, 7}), Dtype::bf16, 3});
   check(random, {attention_shape(2, 1, 128), Packed({130, 7}), Dtype::bf16, 4});
+  check(random, {attention_shape(2, 1, 256), Packed({130, 7}), Dtype::bf16, 4});
 }
 
 TEST(attention_gpu, fp32) {
@@ -135,7 +147,7 @@ TEST(attention_gpu, fp32) {
 TEST(attention_gpu, columns_of_wider_tensors) {
   STOWAGE_NEED_GPU();
   Random random;
-  for (const std::int64_t p : {64, 128})
+  for (const std::int64_t p : {64, 128, 256})
     check(random, {attention_shape(2, 1, p), Packed({100, 90}), Dtype::bf16, 8});
 }
 
@@ -157,7 +169,7 @@ void check_strides(Random& random, const StridedCase& c, Dtype storage) {
 TEST(attention_gpu, free_strides) {
   STOWAGE_NEED_GPU();
   Random random;
-  for (const std::int64_t p : {64, 128, 40})
+  for (const std::int64_t p : {64, 128, 256, 40})
     for (const bool causal : {true, false})
       for (const QueryGradient way : ways_of(p))
         for (StridedCase& c : strided_cases(p, causal)) {
@@ -180,7 +192,7 @@ TEST(attention_gpu, strides_that_the_copy_engine_does_not_take) {
 TEST(attention_gpu, equal_lengths) {
   STOWAGE_NEED_WGMMA();
   Random random;
-  for (const std::int64_t p : {64, 128})
+  for (const std::int64_t p : {64, 128, 256})
     for (const std::int64_t limit : {0, 1 << 26})  // recomputed, kept
       for (const bool causal : {true, false})
         check_layout(random, {attention_shape(4, 2, p, causal), Packed({200, 200})},
@@ -209,7 +221,7 @@ TEST(attention_gpu, some_heads_at_a_time) {
   STOWAGE_NEED_WGMMA();
   Random random;
   constexpr std::int64_t kDocuments = 260, kLength = 128;  // 260 tiles of keys for each head
-  for (const std::int64_t p : {64, 128})
+  for (const std::int64_t p : {64, 128, 256})
     for (const std::int64_t uniform_length : {std::int64_t{0}, kLength})
       check_layout(
           random,
@@ -227,7 +239,7 @@ TEST(attention_gpu, some_heads_at_a_time) {
 TEST(attention_gpu, no_room_for_packed_documents) {
   STOWAGE_NEED_WGMMA();
   Random random;
-  for (const std::int64_t p : {64, 128})
+  for (const std::int64_t p : {64, 128, 256})
     check_layout(random, {attention_shape(3, 1, p), Packed(kRagged)}, [](AttentionLayout& layout) {
       layout.query_gradient = QueryGradient::stored;
       layout.stored_limit_bytes = 0;
@@ -238,7 +250,7 @@ TEST(attention_gpu, large_logits) {
   // Scores of some hundreds: one key takes nearly all of a row, exp overflows without a maximum.
   STOWAGE_NEED_GPU();
   Random random;
-  for (const std::int64_t p : {64, 128}) {
+  for (const std::int64_t p : {64, 128, 256}) {
     const AttentionCase c{attention_shape(2, 1, p), Packed({200, 133})};
     const AttentionProblem problem(random, c, 8);
     DeviceAttention device(problem);

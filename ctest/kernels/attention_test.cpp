@@ -436,6 +436,9 @@ TEST(attention, room_for_sums) {
   }
   layout.head_dim = 96;  // no path on tensor cores
   EXPECT_FALSE(attention::make_room(layout, true).inside);
+  layout.head_dim = 256;  // one way
+  EXPECT_FALSE(attention::make_room(layout, true).inside);
+  EXPECT_GT(attention::make_room(layout, true).stored_per_head, 0);
 }
 
 // Where documents are long dq is made inside, if nothing else is asked for; from shorter ones on
@@ -464,6 +467,7 @@ TEST(attention, long_documents_have_dq_made_inside) {
   EXPECT_FALSE(inside(64, 16384, 1024));
   EXPECT_TRUE(inside(128, 16384, 8192));
   EXPECT_FALSE(inside(128, 16384, 4096));
+  EXPECT_FALSE(inside(256, 16384, 16384));
   // Sums that would take more room than score gradients may, of 32 heads.
   EXPECT_FALSE(inside(64, 65 * 8192, 8192));
   EXPECT_FALSE(inside(128, 33 * 8192, 8192));
@@ -482,7 +486,8 @@ TEST(attention, room_for_tiles_in_pieces) {
     EXPECT_EQ(room.end, attention_backward_cuda_workspace_bytes(layout));
     if (!room.inside) {
       const auto group = static_cast<std::size_t>(layout.heads / layout.kv_heads);
-      EXPECT_EQ((room.stored - room.piece_sums) / (group * 2 * 128 * sizeof(float)),
+      const std::size_t keys = layout.head_dim == 256 ? 64 : 128;
+      EXPECT_EQ((room.stored - room.piece_sums) / (group * 2 * keys * sizeof(float)),
                 static_cast<std::size_t>(room.tiles_in_pieces * layout.head_dim));
       EXPECT_EQ(room.counters, 3 * layout.kv_heads + 8 * room.tiles_in_pieces);
       EXPECT_LE(room.turns + static_cast<std::size_t>(room.tiles_in_pieces) * 8 * sizeof(int),
@@ -512,6 +517,9 @@ TEST(attention, room_for_tiles_in_pieces) {
   layout.uniform_length = 0;
   layout.causal = false;
   EXPECT_EQ(tiles(), 0);
+  layout.causal = true;
+  layout.head_dim = 256;  // halves of tiles
+  EXPECT_EQ(tiles(), 2 * 4 * 7);
 }
 
 // No lengths have more tiles in pieces than a plan has room for.
@@ -523,7 +531,7 @@ TEST(attention, tiles_in_pieces_are_within_their_room) {
     layout.kv_heads = static_cast<int>(random.integer(1, 8));
     const auto group = static_cast<int>(random.integer(2, 64));
     layout.heads = layout.kv_heads * group;
-    layout.head_dim = 128;
+    layout.head_dim = draw % 2 == 0 ? 128 : 256;
     layout.query_gradient = QueryGradient::stored;
     std::vector<std::int64_t> tiles(static_cast<std::size_t>(random.integer(1, 6)));
     const std::int64_t most = std::int64_t{1} << random.integer(1, 8);
@@ -536,9 +544,10 @@ TEST(attention, tiles_in_pieces_are_within_their_room) {
     }
     if (work == 0) continue;
     layout.documents = static_cast<int>(tiles.size());
-    const std::int64_t least = attention::least_in_pieces(work, longest, layout.kv_heads, group);
+    const int heads = layout.kv_heads * attention::key_parts(layout.head_dim);
+    const std::int64_t least = attention::least_in_pieces(work, longest, heads, group);
     for (const std::int64_t its : tiles) count += std::max<std::int64_t>(0, its - least + 1);
-    count *= layout.kv_heads;
+    count *= heads;
     ASSERT_LE(count, attention::make_room(layout, true).tiles_in_pieces);
     with_pieces += count > 0 ? 1 : 0;
   }

@@ -34,11 +34,11 @@ namespace {
 
 using namespace hopper;
 
-template <int kHeadDimension, int kQueryRows>
+template <int kHeadDimension, int kQueryRows = backward_queries(kHeadDimension)>
 struct Tiles {
   static constexpr int kHeadDim = kHeadDimension;
-  static constexpr int kKeys = kBackwardKeys;  // of a tile, 64 for each of two warpgroups
-  static constexpr int kQueries = kQueryRows;  // of a step
+  static constexpr int kKeys = key_tile(kHeadDim);  // of a tile, 64 for each of two warpgroups
+  static constexpr int kQueries = kQueryRows;       // of a step
   // The one in use, one arriving, and one more: a warpgroup may pass over a step that it does not
   // see while it holds the step before; with two, that deadlocks.
   static constexpr int kStages = 3;
@@ -62,27 +62,6 @@ struct Shared {
   Mbarrier q_full[T::kStages], d_o_full[T::kStages], empty[T::kStages];
   Tile tile[T::kTileStages];
 };
-
-/// Stores a warp's 16 keys x queries of dS as 8 x 8 matrices of 128 bytes, the layout of an
-/// unswizzled operand; `out` is the warp's place in the block of the 64 queries from `query`, `key`
-/// the warpgroup's first. Queries before all of its keys are left out.
-template <class T, bool kCausal>
-__device__ __forceinline__ void store_ds(const std::uint32_t (&ds)[T::kQueries / 4],
-                                         unsigned char* out, int query, int key, int length) {
-#pragma unroll
-  for (int panel = 0; panel < T::kQueries / 64; ++panel) {
-    const int first = query + panel * 64;
-    if (first < length && (!kCausal || first + 64 > key)) {
-      auto* words = reinterpret_cast<unsigned*>(out) + threadIdx.x % 32;
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        __stcs(words + 32 * j, ds[16 * panel + 2 * j]);
-        __stcs(words + 256 + 32 * j, ds[16 * panel + 2 * j + 1]);
-      }
-    }
-    out += stored_row_blocks<kCausal>(length, query / 64 + panel) * kStoredBytes;
-  }
-}
 
 template <class T, bool kCausal, bool kStoreDs>
 __device__ __forceinline__ void consume(Shared<T>& shared, int group, const BackwardParameters& p) {
@@ -177,7 +156,7 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
     if (!steps.done(tile(), p)) take_steps();
     // K and V of these 64 keys become the staging room of dK and dV once all four warps are done.
     named_barrier_sync(kGroup + group, 128);
-    if (tile().in_pieces < 0 || join_pieces(tile(), group * 4 + warp, dk, dv, p)) {
+    if (tile().in_pieces < 0 || join_pieces(tile(), group * 4 + warp, p.heads_per_kv, p, dk, dv)) {
       store_key_gradients<T>(shared, kv_at.stage, (group * 64 + warp * 16) * 128, tile(),
                              group_key() + warp * 16, dk, dv, p);
     }
@@ -198,15 +177,12 @@ __global__ void __launch_bounds__(T::kThreads, 1)
                  [&](int group) { consume<T, kCausal, kStoreDs>(shared, group, p); });
 }
 
-using Tiles128 = Tiles<128, kBackwardQueries128>;
-using Tiles64 = Tiles<64, kBackwardQueries64>;
-
 }  // namespace
 
 cudaError_t launch_attention_backward_kv_sm90(int head_dim, bool causal, const BackwardMaps& maps,
                                               const BackwardParameters& parameters, int blocks,
                                               cudaStream_t stream) {
-  return with_tiles<Tiles64, Tiles128>(head_dim, causal, [&](auto tiles, auto masked) {
+  return with_tiles<Tiles<64>, Tiles<128>>(head_dim, causal, [&](auto tiles, auto masked) {
     using T = decltype(tiles);
     constexpr bool kCausal = decltype(masked)::value;
     return parameters.stored == nullptr

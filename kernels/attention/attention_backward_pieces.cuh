@@ -9,8 +9,8 @@
 #include "kernels/hopper/global_order.cuh"
 
 /// Tiles of keys in pieces, one for each query head of their group, in
-/// attention_backward_kv_sm90.cu: every piece leaves its dK and dV in fp32, and the last to do so
-/// adds all up.
+/// attention_backward_kv_sm90.cu and attention_backward_kv256_sm90.cu: every piece leaves its dK and
+/// dV in fp32, and the last to do so adds all up.
 namespace stowage::kernels::attention {
 
 /// Writes a thread's registers of a gradient, those of a warp's lanes side by side.
@@ -42,24 +42,26 @@ __device__ __forceinline__ void sum_pieces(float (&gradient)[kRegisters], const 
   }
 }
 
-/// Leaves a warp's dK and dV of a piece; gives whether it is the last of its tile's pieces to do
-/// so, and dk and dv then are the sums. `warp`: of the tile's kPieceWarps, each of which goes
-/// alone.
+/// Leaves a warp's gradients of a piece, dK and dV or one of them; gives whether it is the last of
+/// its tile's pieces to do so, and they then are the sums. `warp`: of the tile's kPieceWarps, each
+/// of which goes alone. `heads`: pieces of the tile, the heads of its group.
 ///
 /// No piece waits for another. The last one reads its own as well, so that the sum is always that
 /// over all heads in their order: its bits do not depend on which is last. They are not those of
 /// a tile that takes all heads, whose products add to one accumulator.
-template <int kRegisters>
-__device__ __forceinline__ bool join_pieces(const Tile& tile, int warp, float (&dk)[kRegisters],
-                                            float (&dv)[kRegisters], const BackwardParameters& p) {
+template <int kRegisters, class... Gradients>
+__device__ __forceinline__ bool join_pieces(const Tile& tile, int warp, int heads,
+                                            const BackwardParameters& p, float (&first)[kRegisters],
+                                            Gradients&... others) {
   constexpr int kGradient = kRegisters / 4 * 32;  // float4s of a warp
+  constexpr int kPiece = (1 + static_cast<int>(sizeof...(others))) * kGradient;
   const int place = tile.in_pieces * kPieceWarps + warp;
   const int lane = static_cast<int>(threadIdx.x % 32);
-  float4* pieces = reinterpret_cast<float4*>(p.piece_sums) +
-                   std::int64_t{place} * p.heads_per_kv * (2 * kGradient) + lane;
-  float4* mine = pieces + tile.first_head * (2 * kGradient);
-  store_piece(mine, dk);
-  store_piece(mine + kGradient, dv);
+  float4* pieces =
+      reinterpret_cast<float4*>(p.piece_sums) + std::int64_t{place} * heads * kPiece + lane;
+  float4* mine = pieces + tile.first_head * kPiece;
+  store_piece(mine, first);
+  (store_piece(mine += kGradient, others), ...);
   // The warp's stores come before its first lane's addition, which releases them; what that lane
   // acquires with it, all lanes may read behind the second barrier.
   __syncwarp();
@@ -67,9 +69,9 @@ __device__ __forceinline__ bool join_pieces(const Tile& tile, int warp, float (&
   if (lane == 0) arrived = hopper::add_acquire_release(p.arrivals + place, 1);
   arrived = __shfl_sync(~0U, arrived, 0);
   __syncwarp();
-  if (arrived != p.heads_per_kv - 1) return false;
-  sum_pieces(dk, pieces, p.heads_per_kv, 2 * kGradient);
-  sum_pieces(dv, pieces + kGradient, p.heads_per_kv, 2 * kGradient);
+  if (arrived != heads - 1) return false;
+  sum_pieces(first, pieces, heads, kPiece);
+  (sum_pieces(others, pieces += kGradient, heads, kPiece), ...);
   if (lane == 0) p.arrivals[place] = 0;  // for the next launch of the call
   return true;
 }

@@ -30,7 +30,7 @@ template <int kHeadDimension>
 struct Tiles {
   static constexpr int kHeadDim = kHeadDimension;
   static constexpr int kRows = kRecomputeRows;
-  static constexpr int kKeys = kBackwardKeys;
+  static constexpr int kKeys = recompute_keys(kHeadDim);
   static constexpr int kStages = 2;
   static constexpr int kQStages = kHeadDim == 64 ? 2 : 1;  // what fits
   static constexpr int kThreads = 384;
@@ -219,11 +219,12 @@ __global__ void __launch_bounds__(T::kThreads, 1)
 cudaError_t launch_attention_backward_q_sm90(int head_dim, bool causal, const BackwardMaps& maps,
                                              const BackwardParameters& parameters, int blocks,
                                              cudaStream_t stream) {
-  return with_tiles<Tiles<64>, Tiles<128>>(head_dim, causal, [&](auto tiles, auto masked) {
-    using T = decltype(tiles);
-    return launch_persistent<attention_backward_q_kernel<T, decltype(masked)::value>, Shared<T>>(
-        blocks, T::kThreads, stream, maps, parameters);
-  });
+  return with_tiles<Tiles<64>, Tiles<128>, Tiles<256>>(
+      head_dim, causal, [&](auto tiles, auto masked) {
+        using T = decltype(tiles);
+        return launch_persistent<attention_backward_q_kernel<T, decltype(masked)::value>,
+                                 Shared<T>>(blocks, T::kThreads, stream, maps, parameters);
+      });
 }
 
 }  // namespace stowage::kernels::attention

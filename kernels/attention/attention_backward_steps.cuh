@@ -15,9 +15,9 @@
 #include "kernels/hopper/wgmma.cuh"
 
 /// The steps of the kernels that own keys, attention_backward_kv_sm90.cu,
-/// attention_backward_inside64_sm90.cu and attention_backward_inside128_sm90.cu: a tile is 128 keys
-/// of one kv head, a step is some queries of one head of its group. T: tile sizes, S: shared
-/// memory.
+/// attention_backward_kv256_sm90.cu, attention_backward_inside64_sm90.cu and
+/// attention_backward_inside128_sm90.cu: a tile is 128 keys of one kv head, 64 of heads of 256, a
+/// step is some queries of one head of its group. T: tile sizes, S: shared memory.
 namespace stowage::kernels::attention {
 
 /// Gives a tile the queries that its steps take: those of the call that see any of its keys, from
@@ -127,6 +127,23 @@ __device__ __forceinline__ void produce_tile(S& shared, const BackwardMaps& maps
   }
 }
 
+/// Draws the next tile that has keys; by a whole warp. Where T takes a tile of the schedule in
+/// parts, the schedule counts each kv head once for each of them.
+template <class T>
+__device__ __forceinline__ Tile next_keys(const BackwardParameters& p) {
+  constexpr int kParts = key_parts(T::kHeadDim);
+  Tile tile = next_key_tile(p.schedule, p.heads_per_kv);
+  if constexpr (kParts > 1) {
+    const auto take_part = [&] {
+      tile.index = tile.index * kParts + tile.head % kParts;
+      tile.head /= kParts;
+      return tile.index * T::kKeys < tile.length;
+    };
+    while (tile.index >= 0 && !take_part()) tile = next_key_tile(p.schedule, p.heads_per_kv);
+  }
+  return tile;
+}
+
 /// Draws tiles and brings them, until none is left; by one warp.
 template <class T, bool kCausal, class Walk, class S>
 __device__ __forceinline__ void produce_tiles(S& shared, const BackwardMaps& maps,
@@ -135,7 +152,7 @@ __device__ __forceinline__ void produce_tiles(S& shared, const BackwardMaps& map
   hopper::RingPosition<T::kStages> at;
   hopper::RingPosition<T::kTileStages> kv_at;
   while (true) {
-    Tile tile = next_key_tile(p.schedule, p.heads_per_kv);
+    Tile tile = next_keys<T>(p);
     if (leader) {
       if (tile.index >= 0) {
         tile.stored = stored_place(p, tile.document);
@@ -278,6 +295,27 @@ __device__ __forceinline__ void round_step(std::uint32_t (&probabilities)[T::kQu
                                            const float (&dp)[T::kQueries / 2], const float* delta) {
   round_gradients<T>(ds, s, dp, delta);
   round_probabilities<T>(probabilities, s);
+}
+
+/// Stores a warp's 16 keys x queries of dS as 8 x 8 matrices of 128 bytes, the layout of an
+/// unswizzled operand; `out` is the warp's place in the block of the 64 queries from `query`, `key`
+/// the warpgroup's first. Queries before all of its keys are left out.
+template <class T, bool kCausal>
+__device__ __forceinline__ void store_ds(const std::uint32_t (&ds)[T::kQueries / 4],
+                                         unsigned char* out, int query, int key, int length) {
+#pragma unroll
+  for (int panel = 0; panel < T::kQueries / 64; ++panel) {
+    const int first = query + panel * 64;
+    if (first < length && (!kCausal || first + 64 > key)) {
+      auto* words = reinterpret_cast<unsigned*>(out) + threadIdx.x % 32;
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        __stcs(words + 32 * j, ds[16 * panel + 2 * j]);
+        __stcs(words + 256 + 32 * j, ds[16 * panel + 2 * j + 1]);
+      }
+    }
+    out += stored_row_blocks<kCausal>(length, query / 64 + panel) * kStoredBytes;
+  }
 }
 
 /// Brings a warp's 16 keys of one gradient through `staging`, its own rows of K or V, to memory.

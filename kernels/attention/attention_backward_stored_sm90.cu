@@ -4,8 +4,8 @@
 // Cost: 2 P flops for every visible pair and one read of dS, 2 bytes for each.
 // Deterministic: a tile of queries has one owner, which takes the keys in order.
 // Design: a plain product with a producer warp and two warpgroups of 128 query rows each, so that a
-// block of K serves 256 rows; dS is an M-major A operand, K an N-major B operand, both straight
-// from shared memory.
+// block of K serves 256 rows; with P = 256 three of 64 rows, all that the registers hold. dS is an
+// M-major A operand, K an N-major B operand, both straight from shared memory.
 // Limit on one H200: device memory, 86 % of its peak, tensor pipe 57 % at P = 128.
 
 #include "kernels/attention/attention_fragment.cuh"
@@ -27,12 +27,15 @@ using namespace hopper;
 template <int kHeadDimension>
 struct Tiles {
   static constexpr int kHeadDim = kHeadDimension;
-  static constexpr int kRows = kStoredRows;
+  static constexpr int kRows = stored_rows(kHeadDim);
   static constexpr int kKeys = kBackwardKeys;
   static constexpr int kStages = 2;
-  static constexpr int kThreads = 384;
-  static constexpr int kProducerRegisters = 40;
-  static constexpr int kConsumerRegisters = 232;
+  static constexpr int kConsumers = kHeadDim == 256 ? 3 : 2;  // warpgroups
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
+  static constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : 160;
+  static constexpr int kColumns = kHeadDim < 128 ? kHeadDim : 128;  // of a product
+  static constexpr int kParts = kHeadDim / kColumns;
   static constexpr int kKBytes = kKeys * kHeadDim * 2;
   static constexpr int kBlocks = kRows / 64;  // of dS in a step
 };
@@ -119,9 +122,9 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const BackwardMaps& m
   }
 }
 
-/// dq (64 queries x P) += dS (64 x 16 kSteps keys) K.
+/// dq (64 queries x kColumns) += dS (64 x 16 kSteps keys) times columns of K, from `k` on.
 template <class T, int kSteps>
-__device__ __forceinline__ void issue_dq(float (&dq)[T::kHeadDim / 2], const unsigned char* ds,
+__device__ __forceinline__ void issue_dq(float (&dq)[T::kColumns / 2], const unsigned char* ds,
                                          const unsigned char* k) {
   // 8 x 8 matrices of 128 bytes: the next along queries 128 bytes on, the next along keys 1024.
   const std::uint64_t a = wgmma_descriptor(shared_address(ds), Swizzle::none, 1024, 128);
@@ -130,7 +133,7 @@ __device__ __forceinline__ void issue_dq(float (&dq)[T::kHeadDim / 2], const uns
   wgmma_fence();
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
-    Wgmma<T::kHeadDim>::template ss<1, 1>(dq, advance(a, i * 2 * 1024), advance(b, i * 16 * 128),
+    Wgmma<T::kColumns>::template ss<1, 1>(dq, advance(a, i * 2 * 1024), advance(b, i * 16 * 128),
                                           1);
   }
 }
@@ -138,7 +141,7 @@ __device__ __forceinline__ void issue_dq(float (&dq)[T::kHeadDim / 2], const uns
 template <class T, bool kCausal>
 __device__ __forceinline__ void consume(Shared<T>& shared, int group, const BackwardParameters& p) {
   const int warp = static_cast<int>(threadIdx.x / 32 % 4);
-  constexpr int kMine = T::kBlocks / 2;  // blocks of 64 rows of this warpgroup
+  constexpr int kMine = T::kBlocks / T::kConsumers;  // blocks of 64 rows of this warpgroup
   RingPosition<T::kStages> at;
   RingPosition<2> tile_at;
 
@@ -149,33 +152,37 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
     tile_at.next();
     if (tile.index < 0) return;
     const int first = tile.index * T::kBlocks + group * kMine;  // block row
-    float dq[kMine][T::kHeadDim / 2];
+    float dq[kMine * T::kParts][T::kColumns / 2];
 #pragma unroll
-    for (int r = 0; r < kMine; ++r) {
+    for (auto& part : dq) {
 #pragma unroll
-      for (int i = 0; i < T::kHeadDim / 2; ++i) dq[r][i] = 0;
+      for (float& sum : part) sum = 0;
     }
     const int n = steps_of_tile<T, kCausal>(tile);
     for (int j = 0; j < n; ++j) {
       mbarrier_wait(&shared.full[at.stage], at.parity);
 #pragma unroll
-      for (int r = 0; r < kMine; ++r) pin_registers(dq[r]);
+      for (auto& part : dq) pin_registers(part);
 #pragma unroll
-      for (int r = 0; r < kMine; ++r) {
-        const int i = first + r;
-        const unsigned char* ds = shared.ds[at.stage][group * kMine + r];
+      for (int r = 0; r < kMine * T::kParts; ++r) {
+        const int mine = r / T::kParts;
+        const int i = first + mine;
+        const unsigned char* ds = shared.ds[at.stage][group * kMine + mine];
+        const unsigned char* k =
+            shared.k[at.stage] + r % T::kParts * (T::kColumns / 64) * T::kKeys * 128;
         if (j < steps_of<kCausal>(tile, i)) {
-          if (kCausal && r % 2 == 0 && j == i / 2) {  // sees_half, with r as a constant
-            issue_dq<T, 4>(dq[r], ds, shared.k[at.stage]);
+          // sees_half, with a constant where it is one
+          if (kCausal && (kMine % 2 == 0 ? mine : i) % 2 == 0 && j == i / 2) {
+            issue_dq<T, 4>(dq[r], ds, k);
           } else {
-            issue_dq<T, 8>(dq[r], ds, shared.k[at.stage]);
+            issue_dq<T, 8>(dq[r], ds, k);
           }
           wgmma_commit_group();
         }
       }
       wgmma_wait_group<0>();
 #pragma unroll
-      for (int r = 0; r < kMine; ++r) pin_registers(dq[r]);
+      for (auto& part : dq) pin_registers(part);
       if (j + 1 < n) {
         mbarrier_arrive(&shared.empty[at.stage]);
         at.next();
@@ -186,14 +193,15 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Back
     named_barrier_sync(1 + group, 128);
     const float scale[2] = {p.scale, p.scale};
 #pragma unroll
-    for (int r = 0; r < kMine; ++r) {
-      const int row = (first + r) * 64 + warp * 16;
-      stage_rows<T::kHeadDim>(staging, 64 * 128, dq[r], scale);
+    for (int r = 0; r < kMine * T::kParts; ++r) {
+      const int row = (first + r / T::kParts) * 64 + warp * 16;
+      stage_rows<T::kColumns>(staging, 64 * 128, dq[r], scale);
       fence_proxy_async();  // the next dS overwrites it through the other proxy
       __syncwarp();
-      store_rows<T::kHeadDim>(
-          static_cast<std::uint16_t*>(p.dq) + element(p.dq_strides, tile, row, tile.head),
-          p.dq_strides.row, staging, 64 * 128, tile.length - row);
+      store_rows<T::kColumns>(static_cast<std::uint16_t*>(p.dq) +
+                                  element(p.dq_strides, tile, row, tile.head) +
+                                  r % T::kParts * T::kColumns,
+                              p.dq_strides.row, staging, 64 * 128, tile.length - row);
       __syncwarp();
     }
     mbarrier_arrive(&shared.empty[at.stage]);
@@ -211,11 +219,11 @@ __global__ void __launch_bounds__(T::kThreads, 1)
     prefetch_tensor_map(&maps.k);
     for (int i = 0; i < 2; ++i) {
       mbarrier_init(&shared.tile_full[i], 1);
-      mbarrier_init(&shared.tile_empty[i], 256);
+      mbarrier_init(&shared.tile_empty[i], 128 * T::kConsumers);
     }
     for (int i = 0; i < T::kStages; ++i) {
       mbarrier_init(&shared.full[i], 1);
-      mbarrier_init(&shared.empty[i], 256);
+      mbarrier_init(&shared.empty[i], 128 * T::kConsumers);
     }
     mbarrier_init_fence();
   }
@@ -231,11 +239,12 @@ cudaError_t launch_attention_backward_stored_sm90(int head_dim, bool causal,
                                                   const BackwardMaps& maps,
                                                   const BackwardParameters& parameters, int blocks,
                                                   cudaStream_t stream) {
-  return with_tiles<Tiles<64>, Tiles<128>>(head_dim, causal, [&](auto tiles, auto masked) {
-    using T = decltype(tiles);
-    return launch_persistent<attention_backward_stored_kernel<T, decltype(masked)::value>,
-                             Shared<T>>(blocks, T::kThreads, stream, maps, parameters);
-  });
+  return with_tiles<Tiles<64>, Tiles<128>, Tiles<256>>(
+      head_dim, causal, [&](auto tiles, auto masked) {
+        using T = decltype(tiles);
+        return launch_persistent<attention_backward_stored_kernel<T, decltype(masked)::value>,
+                                 Shared<T>>(blocks, T::kThreads, stream, maps, parameters);
+      });
 }
 
 }  // namespace stowage::kernels::attention

@@ -172,17 +172,17 @@ T* from_token(const AttentionLayout& s, T* base, const HeadStrides& m) {
   return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(base) - offset);
 }
 
-/// The maps for `kv_heads` kv heads from `kv`, with query boxes of `query_rows`.
+/// The maps for `kv_heads` kv heads from `kv`, with boxes of `query_rows` and of `key_rows`.
 BackwardMaps backward_maps(const AttentionLayout& s, const AttentionBackwardPointers& a, int kv,
-                           int kv_heads, int query_rows) {
+                           int kv_heads, int query_rows, int key_rows) {
   const int group = s.heads / s.kv_heads;
   const int head = kv * group;
   const int heads = kv_heads * group;
   BackwardMaps maps{};
   maps.q = head_map(s, s.queries, from_head(a.q, s.q, head), s.q, heads, query_rows);
   maps.d_o = head_map(s, s.queries, from_head(a.d_o, s.d_o, head), s.d_o, heads, query_rows);
-  maps.k = head_map(s, s.tokens, from_head(a.k, s.k, kv), s.k, kv_heads, kBackwardKeys);
-  maps.v = head_map(s, s.tokens, from_head(a.v, s.v, kv), s.v, kv_heads, kBackwardKeys);
+  maps.k = head_map(s, s.tokens, from_head(a.k, s.k, kv), s.k, kv_heads, key_rows);
+  maps.v = head_map(s, s.tokens, from_head(a.v, s.v, kv), s.v, kv_heads, key_rows);
   return maps;
 }
 
@@ -195,7 +195,7 @@ void begin_backward(const AttentionLayout& s, const AttentionBackwardPointers& a
   tables.stored_at = at<int>(a.workspace, room.stored_at);
   tables.limits = at<int>(a.workspace, room.limits);
   if (room.tiles_in_pieces > 0) tables.in_pieces = at<int>(a.workspace, room.in_pieces);
-  tables.kv_heads = room.kv_heads_at_once;
+  tables.kv_heads = room.kv_heads_at_once * key_parts(s.head_dim);
   tables.heads_per_kv = s.heads / s.kv_heads;
   tables.capacity = room.stored_per_head;
   DeltaParameters p{};
@@ -259,35 +259,40 @@ void backward_heads(const AttentionLayout& s, const AttentionBackwardPointers& a
   part.heads = kv_heads * (s.heads / s.kv_heads);
   part.kv_heads = kv_heads;
   const int blocks = machine().multiprocessors;
-  const int steps = s.head_dim == 64 ? kBackwardQueries64 : kBackwardQueries128;
+  const auto maps = [&](int query_rows, int key_rows) {
+    return backward_maps(s, a, kv, kv_heads, query_rows, key_rows);
+  };
   const auto schedule = [&](int ticket, int rows, int heads, bool longest_last) {
     return make_schedule(part, room, a.workspace, 3 * kv + ticket, rows, heads, longest_last);
   };
   BackwardParameters p = backward_parameters(s, a, room, kv);
-  p.schedule = schedule(0, kBackwardKeys, kv_heads, false);
+  p.schedule = schedule(0, kBackwardKeys, kv_heads * key_parts(s.head_dim), false);
   if (room.tiles_in_pieces > 0) p.schedule.in_pieces = at<int>(a.workspace, room.in_pieces);
+  const BackwardMaps key_maps = maps(backward_queries(s.head_dim), key_tile(s.head_dim));
   check_launch(
-      launch_attention_backward_kv_sm90(
-          s.head_dim, s.causal, backward_maps(s, a, kv, kv_heads, steps), p, blocks, stream),
+      s.head_dim == 256
+          ? launch_attention_backward_kv256_sm90(s.causal, key_maps, p, blocks, stream)
+          : launch_attention_backward_kv_sm90(s.head_dim, s.causal, key_maps, p, blocks, stream),
       "attention_backward_kv_kernel");
 
   const bool stored = room.stored_per_head > 0;
   const bool packed = s.uniform_length <= 0;
   const int* limits = at<int>(a.workspace, room.limits);
-  const BackwardMaps maps = backward_maps(s, a, kv, kv_heads, kRecomputeRows);
   if (packed || !stored) {
     p.schedule = schedule(1, kRecomputeRows, part.heads, s.causal);
     if (packed) p.schedule.end = limits;
-    check_launch(launch_attention_backward_q_sm90(s.head_dim, s.causal, maps, p, blocks, stream),
+    check_launch(launch_attention_backward_q_sm90(s.head_dim, s.causal,
+                                                  maps(kRecomputeRows, recompute_keys(s.head_dim)),
+                                                  p, blocks, stream),
                  "attention_backward_q_kernel");
   }
   if (stored) {
-    p.schedule = schedule(2, kStoredRows, part.heads, s.causal);
+    p.schedule = schedule(2, stored_rows(s.head_dim), part.heads, s.causal);
     p.schedule.first = at<int>(a.workspace, room.wide);
     if (packed) p.schedule.begin = limits + 1;
-    check_launch(
-        launch_attention_backward_stored_sm90(s.head_dim, s.causal, maps, p, blocks, stream),
-        "attention_backward_stored_kernel");
+    check_launch(launch_attention_backward_stored_sm90(
+                     s.head_dim, s.causal, maps(kRecomputeRows, kBackwardKeys), p, blocks, stream),
+                 "attention_backward_stored_kernel");
   }
 }
 
@@ -298,9 +303,10 @@ void backward_inside(const AttentionLayout& s, const AttentionBackwardPointers& 
   p.schedule = make_schedule(s, room, a.workspace, 0, kBackwardKeys, s.kv_heads, false);
   const auto launch = s.head_dim == 64 ? launch_attention_backward_inside64_sm90
                                        : launch_attention_backward_inside128_sm90;
-  check_launch(launch(s.causal, backward_maps(s, a, 0, s.kv_heads, kInsideQueries), p,
-                      machine().multiprocessors, stream),
-               "attention_backward_inside_kernel");
+  check_launch(
+      launch(s.causal, backward_maps(s, a, 0, s.kv_heads, kInsideQueries, key_tile(s.head_dim)), p,
+             machine().multiprocessors, stream),
+      "attention_backward_inside_kernel");
   RoundParameters round{};
   round.sums = p.sums;
   round.dq = p.dq;
@@ -380,6 +386,7 @@ void attention_forward_cuda(const AttentionLayout& asked, const AttentionForward
     return simple_forward(layout, args, stream);
   }
   const int rows = forward_tile_rows(layout.head_dim);
+  const int keys = forward_keys(layout.head_dim);
   const Room room = make_room(layout, false);
   ForwardParameters p{};
   p.schedule = make_schedule(layout, room, args.workspace, 0, rows, layout.heads, layout.causal);
@@ -391,10 +398,8 @@ void attention_forward_cuda(const AttentionLayout& asked, const AttentionForward
   p.scale = layout.scale;
   p.scale_log2 = layout.scale * std::numbers::log2e_v<float>;
   const CUtensorMap q = head_map(layout, layout.queries, args.q, layout.q, layout.heads, rows);
-  const CUtensorMap k =
-      head_map(layout, layout.tokens, args.k, layout.k, layout.kv_heads, kForwardKeys);
-  const CUtensorMap v =
-      head_map(layout, layout.tokens, args.v, layout.v, layout.kv_heads, kForwardKeys);
+  const CUtensorMap k = head_map(layout, layout.tokens, args.k, layout.k, layout.kv_heads, keys);
+  const CUtensorMap v = head_map(layout, layout.tokens, args.v, layout.v, layout.kv_heads, keys);
   check_launch(launch_attention_schedule(
                    schedule_tables(layout, room, args.workspace, args.cu_seqlens, rows), stream),
                "attention_schedule_kernel");

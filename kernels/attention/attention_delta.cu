@@ -99,7 +99,8 @@ __global__ void __launch_bounds__(kThreads)
     p.ticket[i] = 0;
   const int block = static_cast<int>(blockIdx.x) - ranking;
   if (block < 0) {
-    rank_document<true>(tables, static_cast<int>(blockIdx.x) * ranked_by(kThreads) + warp);
+    rank_document<true, stored_rows(8 * kLanes)>(
+        tables, static_cast<int>(blockIdx.x) * ranked_by(kThreads) + warp);
     return;
   }
   const int sections = (p.heads + kBlockHeads<kLanes> - 1) / kBlockHeads<kLanes>;
@@ -164,8 +165,16 @@ cudaError_t launch(const DeltaParameters& p, const ScheduleTables& tables, cudaS
 
 cudaError_t launch_attention_delta(int head_dim, const DeltaParameters& parameters,
                                    const ScheduleTables& tables, cudaStream_t stream) {
-  return head_dim == 64 ? launch<8>(parameters, tables, stream)
-                        : launch<16>(parameters, tables, stream);
+  switch (head_dim) {
+    case 64:
+      return launch<8>(parameters, tables, stream);
+    case 128:
+      return launch<16>(parameters, tables, stream);
+    case 256:
+      return launch<32>(parameters, tables, stream);
+    default:
+      return cudaErrorInvalidValue;
+  }
 }
 
 }  // namespace stowage::kernels::attention

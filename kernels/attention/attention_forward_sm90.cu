@@ -37,8 +37,9 @@ struct Tiles {
   static constexpr int kHeadDim = kHeadDimension;
   static constexpr int kConsumers = kConsumerGroups;
   static constexpr int kRows = 64 * kConsumers;  // one wgmma row block for each warpgroup
-  static constexpr int kKeys = kForwardKeys;
+  static constexpr int kKeys = forward_keys(kHeadDim);
   static constexpr int kStages = kHeadDim == 64 ? 4 : 2;  // of the K and of the V ring: what fits
+  static constexpr int kQStages = kHeadDim == 256 ? 1 : 2;
   static constexpr int kThreads = 128 * (kConsumers + 1);
   // The register file: 65536 = 128 * (producer + consumers * consumer).
   static constexpr int kProducerRegisters = kConsumers == 2 ? 24 : 32;
@@ -49,13 +50,13 @@ struct Tiles {
 
 template <class T>
 struct Shared {
-  alignas(1024) unsigned char q[2][T::kQBytes];
+  alignas(1024) unsigned char q[T::kQStages][T::kQBytes];
   alignas(1024) unsigned char k[T::kStages][T::kKBytes];
   alignas(1024) unsigned char v[T::kStages][T::kKBytes];
-  Mbarrier q_full[2], q_empty[2];
+  Mbarrier q_full[T::kQStages], q_empty[T::kQStages];
   Mbarrier k_full[T::kStages], k_empty[T::kStages];
   Mbarrier v_full[T::kStages], v_empty[T::kStages];
-  Tile tile[2];
+  Tile tile[T::kQStages];
 };
 
 /// The first query of a tile in its document. Causal tiles end with the document's last 64 rows and
@@ -96,7 +97,7 @@ __device__ __forceinline__ void produce(Shared<T>& shared, const CUtensorMap& q_
                                         const ForwardParameters& p) {
   const bool leader = threadIdx.x % 32 == 0;
   RingPosition<T::kStages> k_at, v_at;
-  RingPosition<2> q_at;
+  RingPosition<T::kQStages> q_at;
   while (true) {
     const Tile tile = next_query_tile<T, kCausal>(p);
     if (leader) {
@@ -173,7 +174,7 @@ __device__ __forceinline__ void consume(Shared<T>& shared, int group, const Forw
   const int lane = static_cast<int>(threadIdx.x % 32);
   constexpr int kGroup = 1;  // named barriers of each warpgroup alone
   RingPosition<T::kStages> k_at, v_at;
-  RingPosition<2> q_at;
+  RingPosition<T::kQStages> q_at;
 
   while (true) {
     mbarrier_wait(&shared.q_full[q_at.stage], q_at.parity);
@@ -303,7 +304,7 @@ __global__ void __launch_bounds__(T::kThreads, 1)
     prefetch_tensor_map(&q_map);
     prefetch_tensor_map(&k_map);
     prefetch_tensor_map(&v_map);
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < T::kQStages; ++i) {
       mbarrier_init(&shared.q_full[i], 1);
       mbarrier_init(&shared.q_empty[i], 128 * T::kConsumers);
     }
@@ -321,18 +322,20 @@ __global__ void __launch_bounds__(T::kThreads, 1)
                  [&](int group) { consume<T, kCausal>(shared, group, p); });
 }
 
+using Tiles256 = Tiles<256, 2>;
 using Tiles128 = Tiles<128, 2>;
 using Tiles64 = Tiles<64, 3>;
 
 }  // namespace
 
 int forward_tile_rows(int head_dim) { return head_dim == 64 ? Tiles64::kRows : Tiles128::kRows; }
+static_assert(Tiles256::kRows == Tiles128::kRows);
 
 cudaError_t launch_attention_forward_sm90(int head_dim, bool causal, const CUtensorMap& q,
                                           const CUtensorMap& k, const CUtensorMap& v,
                                           const ForwardParameters& parameters, int blocks,
                                           cudaStream_t stream) {
-  return with_tiles<Tiles64, Tiles128>(head_dim, causal, [&](auto tiles, auto masked) {
+  return with_tiles<Tiles64, Tiles128, Tiles256>(head_dim, causal, [&](auto tiles, auto masked) {
     using T = decltype(tiles);
     return launch_persistent<attention_forward_kernel<T, decltype(masked)::value>, Shared<T>>(
         blocks, T::kThreads, stream, q, k, v, parameters);

@@ -49,8 +49,8 @@ struct ForwardParameters {
   float scale;
 };
 
-/// Keys of one step of the forward.
-constexpr int kForwardKeys = 128;
+/// Keys of one step of the forward for this head dimension: as many as fit.
+constexpr int forward_keys(int head_dim) { return head_dim == 256 ? 80 : 128; }
 
 /// Rows of a query tile of the forward for this head dimension.
 int forward_tile_rows(int head_dim);
@@ -62,11 +62,11 @@ struct ScheduleTables {
   int* starts;     // (documents + 1) cu_seqlens, with the tail as one more document
   int* order;      // as in TileSchedule
   int* first;      // for tiles of `tile_rows`
-  int* wide;       // and for tiles of kStoredRows
+  int* wide;       // and for tiles of stored_rows
   int* stored_at;  // (documents) first dS block of the document in its head's room; < 0: not stored
   int* limits;     // (2) first tile of one head whose document is stored, in `first` and in `wide`
   int* in_pieces;  // as in TileSchedule, null: no tile may be
-  int kv_heads;    // of a launch of part 1
+  int kv_heads;    // of a launch of part 1, as often as its schedule counts them
   int heads_per_kv;
   const int* cu_seqlens;  // (documents), null: equal lengths, nothing is written
   int documents;          // with the tail
@@ -121,8 +121,8 @@ struct BackwardParameters {
   float* sums;  // dq in fp32, blocks of kSumBlock: (heads, padded_rows / 64, P / 64)
   int* turns;   // shares added to each block of sums; 0 before the launch
   // Of tiles in pieces, those of a kv head side by side: dk and dv of each piece's query head in
-  // fp32, (tiles, kPieceWarps, heads_per_kv, 2, P / 8, 32) float4; and the pieces that are there,
-  // (tiles, kPieceWarps), 0 before and behind the launch.
+  // fp32, (tiles, kPieceWarps, heads_per_kv, 2, P / 8, 32) float4, with P = 256 one of both for
+  // each warp; and the pieces that are there, (tiles, kPieceWarps), 0 before and behind the launch.
   float* piece_sums;
   int* arrivals;
   const int* starts;
@@ -179,16 +179,22 @@ cudaError_t launch_attention_simple_forward(const SimpleParameters& parameters,
 cudaError_t launch_attention_simple_backward(const SimpleParameters& parameters,
                                              cudaStream_t stream);
 
-constexpr int kBackwardKeys = 128;       // keys of a tile of part 1, and of a step of part 2
-constexpr int kBackwardQueries128 = 64;  // queries of a step of part 1 at P = 128,
-constexpr int kBackwardQueries64 = 128;  // and at P = 64,
-constexpr int kInsideQueries = 64;       // and where dq is made inside
-constexpr int kRecomputeRows = 128;      // queries of a tile of part 2, by recomputation
-constexpr int kStoredRows = 256;         // or from the stored dS
+/// Queries of a step of part 1 for this head dimension.
+constexpr int backward_queries(int head_dim) { return head_dim == 64 ? 128 : 64; }
+/// Queries of a tile of part 2 from the stored dS.
+constexpr int stored_rows(int head_dim) { return head_dim == 256 ? 192 : 256; }
+/// Keys of a step of part 2 by recomputation.
+constexpr int recompute_keys(int head_dim) { return head_dim == 256 ? 48 : 128; }
+
+constexpr int kInsideQueries = 64;   // queries of a step where dq is made inside
+constexpr int kRecomputeRows = 128;  // queries of a tile of part 2, by recomputation
 
 cudaError_t launch_attention_backward_kv_sm90(int head_dim, bool causal, const BackwardMaps& maps,
                                               const BackwardParameters& parameters, int blocks,
                                               cudaStream_t stream);
+cudaError_t launch_attention_backward_kv256_sm90(bool causal, const BackwardMaps& maps,
+                                                 const BackwardParameters& parameters, int blocks,
+                                                 cudaStream_t stream);
 cudaError_t launch_attention_backward_inside64_sm90(bool causal, const BackwardMaps& maps,
                                                     const BackwardParameters& parameters,
                                                     int blocks, cudaStream_t stream);

@@ -30,7 +30,7 @@ std::int64_t packed_blocks(const AttentionLayout& s) {
   return full + std::min<std::int64_t>(all_documents(s), s.tokens);
 }
 
-/// Tiles of 128 keys that one round of launches should have: with fewer, multiprocessors idle at
+/// Tiles of keys that one round of launches should have: with fewer, multiprocessors idle at
 /// its end for longer than it takes to compute everything twice instead.
 constexpr std::int64_t kTilesAtOnce = 256;
 
@@ -43,7 +43,8 @@ int heads_at_once(const AttentionLayout& s, std::int64_t head_bytes) {
   int chosen = 0;
   for (int heads = 1; heads <= s.kv_heads; ++heads) {
     if (s.kv_heads % heads != 0) continue;
-    const bool enough = heads == s.kv_heads || heads * s.tokens >= kTilesAtOnce * 128;
+    const bool enough =
+        heads == s.kv_heads || heads * s.tokens >= kTilesAtOnce * key_tile(s.head_dim);
     const std::int64_t bytes = heads * head_bytes;
     if (enough && bytes <= s.stored_limit_bytes && (chosen == 0 || bytes <= kWantedBytes)) {
       chosen = heads;
@@ -84,8 +85,10 @@ constexpr std::int64_t kLengthInside = 8192;
 
 /// Whether the kernel that owns keys makes dq: where that is quicker, if its sums take no more than
 /// score gradients may. With heads of 128 a batch counts as long documents if it has no room for
-/// shorter ones: the pairs expected of packed batches are those of the longest.
+/// shorter ones: the pairs expected of packed batches are those of the longest. Heads of 256 have
+/// one way: their stored gradients are half as many bytes a product.
 bool makes_dq_inside(const AttentionLayout& s, const Room& room) {
+  if (s.head_dim == 256) return false;
   if (s.query_gradient != QueryGradient::by_shape) return s.query_gradient == QueryGradient::inside;
   if (sum_bytes(s, room) > kStoredGradientBytes) return false;
   return s.head_dim == 64 ? expected_pairs(s) >= kKeysInside * s.tokens
@@ -102,13 +105,15 @@ int most_in_pieces(const AttentionLayout& s, const Room& room) {
   const bool part = s.queries > 0 && s.queries < s.tokens;
   if (!s.causal || s.uniform_length > 0 || room.inside || part || group == 1) return 0;
   if (longest * group <= kLeastGain) return 0;
-  return static_cast<int>(std::min<std::int64_t>(kSharedBy / 2 - 1, s.kv_heads * (longest - 1)));
+  const std::int64_t heads = s.kv_heads * key_parts(s.head_dim);
+  return static_cast<int>(std::min<std::int64_t>(kSharedBy / 2 - 1, heads * (longest - 1)));
 }
 
 }  // namespace
 
 bool has_fast_path(const AttentionLayout& s) {
-  return s.storage == execution::Dtype::bf16 && (s.head_dim == 64 || s.head_dim == 128);
+  return s.storage == execution::Dtype::bf16 &&
+         (s.head_dim == 64 || s.head_dim == 128 || s.head_dim == 256);
 }
 
 Room make_room(const AttentionLayout& s, bool backward) {
@@ -149,8 +154,8 @@ Room make_room(const AttentionLayout& s, bool backward) {
   room.piece_sums = aligned(room.delta + statistics);
   const auto pieces = static_cast<std::size_t>(room.tiles_in_pieces) *
                       static_cast<std::size_t>(s.heads / s.kv_heads);
-  room.stored =
-      room.piece_sums + pieces * 2 * 128 * static_cast<std::size_t>(s.head_dim) * sizeof(float);
+  const auto of_piece = static_cast<std::size_t>(2 * key_tile(s.head_dim) * s.head_dim);
+  room.stored = room.piece_sums + pieces * of_piece * sizeof(float);
   room.sums = room.end = room.stored;
   if (room.inside) {
     room.end += static_cast<std::size_t>(sum_bytes(s, room));

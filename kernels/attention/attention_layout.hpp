@@ -21,7 +21,7 @@ struct AttentionLayout {
   std::int64_t tokens = 0;  ///< rows of q, k, v, o: all documents, one after another
   int heads = 0;            ///< H, query heads
   int kv_heads = 0;         ///< K, divides H; query head h reads kv head h / (H / K)
-  int head_dim = 0;         ///< P, at most 256; bf16 with 64 or 128 is fast
+  int head_dim = 0;         ///< P, at most 256; bf16 with 64, 128 or 256 is fast
   bool causal = true;       ///< query i of a document sees its keys 0 .. i, else all its keys
   float scale = 0;          ///< multiplies q k^T, usually 1 / sqrt(P)
   int documents = 0;        ///< capacity C: `cu_seqlens` has C + 1 entries; the rows after the last
@@ -51,6 +51,15 @@ std::size_t attention_backward_cuda_workspace_bytes(const AttentionLayout& layou
 
 namespace attention {
 
+constexpr int kBackwardKeys = 128;  ///< keys of a tile that the backward's schedules count
+
+/// Keys that a block of part 1 owns at a time, all or half of such a tile: dk and dv of 64 keys
+/// of heads of 256 fill the registers.
+constexpr int key_tile(int head_dim) { return head_dim == 256 ? 64 : kBackwardKeys; }
+
+/// How often a schedule of part 1 counts a kv head: for each part of the tile.
+constexpr int key_parts(int head_dim) { return kBackwardKeys / key_tile(head_dim); }
+
 constexpr int kStoredBytes = 128 * 64 * 2;  ///< a block of dS: 128 keys x 64 queries, bf16
 
 constexpr int kSumBlock = 64 * 64;  ///< a block of dq's sums: 64 queries x 64 columns, fp32
@@ -70,7 +79,7 @@ constexpr int kSharedBy = 132;
 /// (a product: 128 keys x 128 queries of one head). Measured (NOTES.md): 7 % are gained by 11 of
 /// them, 19 to 29 % by 32 to 55.
 constexpr int kLeastGain = 8;
-constexpr int kPieceWarps = 8;  ///< of a tile of keys, 16 keys each: what pieces are added up by
+constexpr int kPieceWarps = 8;  ///< of a tile of keys: what pieces are added up by
 
 /// Which tiles of 128 keys are taken in pieces, one for each query head of their group: those from
 /// which to the end of their document there are at least so many tiles, themselves among them. The

@@ -70,9 +70,9 @@ constexpr int ranking_blocks(int documents, int threads) {
   return documents / ranked_by(threads) + 1;
 }
 
-/// Ranks document `mine`, by a whole warp. kBackward: with what part 2 needs, wide tiles and the
-/// places of stored dS.
-template <bool kBackward>
+/// Ranks document `mine`, by a whole warp. kBackward: with what part 2 needs, tiles of kWideRows and
+/// the places of stored dS.
+template <bool kBackward, int kWideRows = 1>
 __device__ __forceinline__ void rank_document(const ScheduleTables& s, int mine) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   if (mine > s.documents) return;
@@ -80,7 +80,7 @@ __device__ __forceinline__ void rank_document(const ScheduleTables& s, int mine)
     return document < s.documents ? __ldg(s.cu_seqlens + document) : s.tokens;
   };
   const auto tiles_of = [&](int length) { return (length + s.tile_rows - 1) / s.tile_rows; };
-  const auto wide_of = [&](int length) { return (length + kStoredRows - 1) / kStoredRows; };
+  const auto wide_of = [](int length) { return (length + kWideRows - 1) / kWideRows; };
   const int start = start_of(mine);
   if (lane == 0) s.starts[mine] = start;
   if (mine == s.documents) return;

@@ -45,14 +45,17 @@ __device__ __forceinline__ void split_roles(Produce&& produce, Consume&& consume
   }
 }
 
-/// Calls `launch` with the tile sizes of the head dimension and whether keys are masked, both as
-/// types.
-template <class Tiles64, class Tiles128, class Launch>
+/// Calls `launch` with those tile sizes that are of the head dimension, and whether keys are
+/// masked, both as types.
+template <class... Tiles, class Launch>
 cudaError_t with_tiles(int head_dim, bool causal, Launch&& launch) {
+  cudaError_t status = cudaErrorInvalidValue;
   const auto with = [&](auto tiles) {
-    return causal ? launch(tiles, std::true_type{}) : launch(tiles, std::false_type{});
+    status = causal ? launch(tiles, std::true_type{}) : launch(tiles, std::false_type{});
+    return true;
   };
-  return head_dim == 64 ? with(Tiles64{}) : with(Tiles128{});
+  static_cast<void>(((head_dim == Tiles::kHeadDim && with(Tiles{})) || ...));
+  return status;
 }
 
 /// Launches persistent blocks with room for an S each, of a kernel that calls join_call() before it
