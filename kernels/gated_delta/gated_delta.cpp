@@ -1,7 +1,11 @@
 #include "kernels/gated_delta/gated_delta.hpp"
 
+#include <algorithm>
+#include <optional>
+
 #include "kernels/cost.hpp"
 #include "kernels/gated_delta/gated_delta_launch.hpp"
+#include "kernels/gated_delta/gated_delta_wgmma.hpp"
 #include "kernels/gated_delta/segment.hpp"
 #include "kernels/gated_delta/segment_step.hpp"
 #include "kernels/launch.hpp"
@@ -47,11 +51,40 @@ Arrays<S, Accumulation<S>> arrays_of(const Op& op, const GatedDeltaInputs<Pointe
   return p;
 }
 
+/// Whether the kernels on warp-group products serve these sizes.
+bool has_wgmma_path(const GatedDeltaShape& shape, std::int64_t tokens, Dtype storage) {
+  return storage == Dtype::bf16 && tokens > 0 && shape.key_dim == gated_delta::kWide &&
+         shape.value_dim == gated_delta::kWide;
+}
+
+/// Either path may run: which one, addresses decide too.
 std::size_t bytes_of(const GatedDeltaShape& shape, std::int64_t tokens, Dtype storage, bool whole) {
   std::size_t bytes = 0;
   execution::with_storage_type(
       storage, [&]<class S>() { bytes = sizes<S>(shape, tokens).place(nullptr, whole); });
-  return bytes;
+  if (!has_wgmma_path(shape, tokens, storage)) return bytes;
+  gated_delta::Chunked chunked{.arrays = sizes<execution::Bf16>(shape, tokens)};
+  return std::max(bytes, chunked.place(nullptr, whole));
+}
+
+/// `arrays` for the kernels on warp-group products, if these can run on them.
+template <class S>
+std::optional<gated_delta::Chunked> wgmma_arrays(const GatedDeltaShape& shape,
+                                                 const Arrays<S, Accumulation<S>>& arrays,
+                                                 void* workspace, bool whole) {
+  // Rows of whole packs of 16 bytes; an absent address is.
+  [[maybe_unused]] const auto whole_packs = [](const void* data, std::int64_t stride) {
+    return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && stride % 8 == 0;
+  };
+  if constexpr (std::is_same_v<S, execution::Bf16>)
+    if (machine().wgmma() && has_wgmma_path(shape, arrays.tokens, Dtype::bf16) &&
+        whole_packs(arrays.qkv, arrays.qkv_stride) && whole_packs(arrays.y, 0) &&
+        whole_packs(arrays.dy, 0) && whole_packs(arrays.dqkv, arrays.dqkv_stride)) {
+      gated_delta::Chunked chunked{.arrays = arrays};
+      chunked.place(workspace, whole);
+      return chunked;
+    }
+  return std::nullopt;
 }
 
 /// Flops for each token and value head of `products` with a state, and of `pairs` with the tokens
@@ -139,16 +172,17 @@ void require_room(const GatedDeltaShape& shape, std::int64_t floats) {
 
 template <class S>
 int GatedDeltaForward::launch(const Operands<Pointers<S>>& o, void* stream) const {
-  require_room(shape, gated_delta::scan_room(static_cast<int>(shape.key_dim)));
   auto p = arrays_of<S>(*this, o.inputs, o.workspace);
   p.y = o.y;
   p.final_state = o.final_state;
+  if (const auto chunked = wgmma_arrays<S>(shape, p, o.workspace, false))
+    return gated_delta::launch_forward(*chunked, stream);
+  require_room(shape, gated_delta::scan_room(static_cast<int>(shape.key_dim)));
   return gated_delta::launch_forward(p, stream);
 }
 
 template <class S>
 int GatedDeltaBackward::launch(const Operands<Pointers<S>>& o, void* stream) const {
-  require_room(shape, gated_delta::gradients_room(static_cast<int>(shape.key_dim)));
   auto p = arrays_of<S>(*this, o.inputs, o.workspace, true);
   p.dy = o.dy;
   p.dqkv = o.gradients.dqkv.data;
@@ -160,17 +194,22 @@ int GatedDeltaBackward::launch(const Operands<Pointers<S>>& o, void* stream) con
   p.accumulate = accumulate;
   p.dfinal_state = o.dfinal_state;
   p.dinitial_state = o.dinitial_state;
+  if (const auto chunked = wgmma_arrays<S>(shape, p, o.workspace, true))
+    return gated_delta::launch_backward(*chunked, stream);
+  require_room(shape, gated_delta::gradients_room(static_cast<int>(shape.key_dim)));
   return gated_delta::launch_backward(p, stream);
 }
 
 template <bool kAdjoint>
 template <class S>
 int GatedDeltaSegment<kAdjoint>::launch(const Operands<Pointers<S>>& o, void* stream) const {
-  require_room(shape, gated_delta::scan_room(static_cast<int>(shape.key_dim)));
   auto p = arrays_of<S>(*this, o.inputs, o.workspace);
   p.dy = o.dy;
   (kAdjoint ? p.dinitial_state : p.final_state) = o.to;
   p.transition = o.to + shape.values() * shape.key_dim;
+  if (const auto chunked = wgmma_arrays<S>(shape, p, o.workspace, false))
+    return gated_delta::launch_segment(*chunked, stream);
+  require_room(shape, gated_delta::scan_room(static_cast<int>(shape.key_dim)));
   return gated_delta::launch_segment(p, stream);
 }
 

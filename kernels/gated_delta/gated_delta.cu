@@ -19,7 +19,9 @@
 #include "kernels/gated_delta/gated_delta.hpp"
 #include "kernels/gated_delta/gated_delta_gradients.hpp"
 #include "kernels/gated_delta/gated_delta_launch.hpp"
+#include "kernels/gated_delta/gated_delta_launches.cuh"
 #include "kernels/gated_delta/gated_delta_team.cuh"
+#include "kernels/gated_delta/gated_delta_wgmma.hpp"
 
 namespace stowage::kernels::gated_delta {
 namespace {
@@ -63,14 +65,8 @@ __global__ void finish_kernel(const Arrays<S, float> p) {
 template <class... Parameters, class... Args>
 cudaError_t launch(void (*kernel)(Parameters...), int x, int y, std::int64_t floats, void* stream,
                    const Args&... args) {
-  if (x == 0 || y == 0) return cudaSuccess;
   const auto bytes = static_cast<int>(floats * static_cast<std::int64_t>(sizeof(float)));
-  const cudaError_t status =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  if (status != cudaSuccess) return status;
-  kernel<<<dim3(static_cast<unsigned>(x), static_cast<unsigned>(y)), kThreads,
-           static_cast<std::size_t>(bytes), static_cast<cudaStream_t>(stream)>>>(args...);
-  return cudaGetLastError();
+  return launch_blocks(kernel, x, y, kThreads, bytes, stream, args...);
 }
 
 template <class S>
@@ -94,6 +90,11 @@ cudaError_t launch_adjoint(const Arrays<S, float>& p, void* stream) {
 }  // namespace
 
 template <class S>
+int launch_finish(const Arrays<S, float>& p, void* stream) {
+  return launch(finish_kernel<S>, (2 * p.value_heads + kThreads - 1) / kThreads, 1, 0, stream, p);
+}
+
+template <class S>
 int launch_forward(const Arrays<S, float>& p, void* stream) {
   const cudaError_t status = launch_prepare(p, stream);
   if (status != cudaSuccess) return status;
@@ -108,10 +109,8 @@ int launch_backward(const Arrays<S, float>& p, void* stream) {
   if (status == cudaSuccess)
     status =
         launch(gradients_kernel<S>, p.chunks(), p.key_heads, gradients_room(p.key_dim), stream, p);
-  if (status == cudaSuccess)
-    status =
-        launch(finish_kernel<S>, (2 * p.value_heads + kThreads - 1) / kThreads, 1, 0, stream, p);
-  return status;
+  if (status != cudaSuccess) return status;
+  return launch_finish(p, stream);
 }
 
 template <class S>
@@ -124,6 +123,30 @@ int launch_segment(const Arrays<S, float>& p, void* stream) {
   return scanned != cudaSuccess ? scanned : launch_adjoint(p, stream);
 }
 
+int launch_forward(const Chunked& c, void* stream) {
+  const int status = launch_prepare(c, stream);
+  return status != cudaSuccess ? status : launch_scan(c, 0, kWide / kPart, stream);
+}
+
+int launch_backward(const Chunked& c, void* stream) {
+  int status = launch_prepare(c, stream);
+  if (status == cudaSuccess) status = launch_scan(c, 0, kWide / kPart, stream);
+  if (status == cudaSuccess) status = launch_adjoint(c, stream);
+  if (status == cudaSuccess) status = launch_gradients(c, stream);
+  return status != cudaSuccess ? status : launch_finish(c.arrays, stream);
+}
+
+int launch_segment(const Chunked& c, void* stream) {
+  int status = launch_prepare(c, stream);
+  constexpr int kParts = kWide / kPart;
+  const bool adjoint = c.arrays.dy != nullptr;
+  if (status == cudaSuccess)
+    status = launch_scan(c, adjoint ? kParts : 0, adjoint ? kParts : 2 * kParts, stream);
+  return status != cudaSuccess || !adjoint ? status : launch_adjoint(c, stream);
+}
+
+template int launch_finish(const Arrays<float, float>&, void*);
+template int launch_finish(const Arrays<Bf16, float>&, void*);
 template int launch_forward(const Arrays<float, float>&, void*);
 template int launch_forward(const Arrays<Bf16, float>&, void*);
 template int launch_backward(const Arrays<float, float>&, void*);

@@ -14,5 +14,8 @@ int launch_backward(const Arrays<S, float>& arrays, void* stream);
 /// What a segment leaves: its matrices, and final_state or, with dy, dinitial_state.
 template <class S>
 int launch_segment(const Arrays<S, float>& arrays, void* stream);
+/// The last step of a backward: sums over chunks, of arrays.partials.
+template <class S>
+int launch_finish(const Arrays<S, float>& arrays, void* stream);
 
 }  // namespace stowage::kernels::gated_delta

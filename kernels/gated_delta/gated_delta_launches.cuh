@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace stowage::kernels::gated_delta {
+
+/// Launches x times y blocks with dynamic shared memory. No blocks are no launch.
+template <class... Parameters, class... Args>
+cudaError_t launch_blocks(void (*kernel)(Parameters...), int x, int y, int threads, int bytes,
+                          void* stream, const Args&... args) {
+  if (x == 0 || y == 0) return cudaSuccess;
+  const cudaError_t status =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (status != cudaSuccess) return status;
+  kernel<<<dim3(static_cast<unsigned>(x), static_cast<unsigned>(y)), static_cast<unsigned>(threads),
+           static_cast<std::size_t>(bytes), static_cast<cudaStream_t>(stream)>>>(args...);
+  return cudaGetLastError();
+}
+
+}  // namespace stowage::kernels::gated_delta

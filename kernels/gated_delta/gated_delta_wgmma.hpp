@@ -1,0 +1,59 @@
+#pragma once
+
+#include "execution/dtype.hpp"
+#include "kernels/gated_delta/gated_delta_arrays.hpp"
+
+/// The chunked form on Hopper's warp-group products: bf16 storage, heads of 128.
+namespace stowage::kernels::gated_delta {
+
+constexpr int kWide = 128;  // columns of a head
+constexpr int kPart = 64;   // columns of V that a warpgroup takes
+
+/// The operands, and what the kernels leave to each other in bf16, by chunk and head. `arrays` has
+/// the workspace's fp32 parts: fields and partials.
+struct Chunked {
+  Arrays<execution::Bf16, float> arrays;
+  execution::Bf16* inverse = nullptr;  ///< (64, 64) T^T
+  execution::Bf16* scores = nullptr;   ///< (64, 64) M
+  execution::Bf16* states = nullptr;   ///< (P, N) S before the chunk
+  execution::Bf16* dstates = nullptr;  ///< (P, N) gradient of S behind the chunk
+  execution::Bf16* u = nullptr;        ///< (64, P) U
+  execution::Bf16* w = nullptr;        ///< (64, P) T^T dU
+
+  /// As Arrays::place.
+  std::size_t place(void* workspace, bool whole) {
+    std::size_t bytes = 0;
+    const auto take = [&](auto*& part, std::int64_t elements) {
+      using Element = std::remove_reference_t<decltype(*part)>;
+      if (workspace != nullptr)
+        part = reinterpret_cast<Element*>(static_cast<std::byte*>(workspace) + bytes);
+      bytes += (static_cast<std::size_t>(elements) * sizeof(Element) + 15) / 16 * 16;
+    };
+    const std::int64_t all = arrays.at(arrays.chunks(), 0);
+    take(arrays.fields, all * kFields * kC);
+    take(inverse, all * kC * kC);
+    take(scores, all * kC * kC);
+    if (!whole) return bytes;
+    take(arrays.partials, 2 * all);
+    take(states, all * kWide * kWide);
+    take(dstates, all * kWide * kWide);
+    take(u, all * kC * kWide);
+    take(w, all * kC * kWide);
+    return bytes;
+  }
+};
+
+/// As those of gated_delta_launch.hpp.
+int launch_forward(const Chunked& chunked, void* stream);
+int launch_backward(const Chunked& chunked, void* stream);
+int launch_segment(const Chunked& chunked, void* stream);
+
+/// Their steps. Gates, norms, T and M:
+int launch_prepare(const Chunked& chunked, void* stream);
+/// Columns [64 first, 64 (first + count)) of V, then of the identity's rows.
+int launch_scan(const Chunked& chunked, int first, int count, void* stream);
+int launch_adjoint(const Chunked& chunked, void* stream);
+/// Of q, k, b and a.
+int launch_gradients(const Chunked& chunked, void* stream);
+
+}  // namespace stowage::kernels::gated_delta
