@@ -223,6 +223,12 @@ class AttentionBackwardCase final : public AttentionCase {
   std::size_t workspace_bytes(const Shape& shape) {
     if (shape["room_mib"] > 0) layout_.stored_limit_bytes = shape["room_mib"] << 20;
     layout_.query_gradient = way_of(shape["way"]);
+    if (layout_.query_gradient == kernels::QueryGradient::inside &&
+        !kernels::attention::make_room(layout_, true).inside) {
+      throw execution::Error(
+          execution::Exit::usage,
+          fmt::format("way 2 (inside) is one of heads of 64 and 128, not of P = {}", p_));
+    }
     return std::max(kernels::attention_forward_cuda_workspace_bytes(layout_),
                     kernels::attention_backward_cuda_workspace_bytes(layout_));
   }
@@ -268,7 +274,8 @@ Entry entry(const char* name, const char* help, std::vector<Implementation> impl
       .help = help,
       .shapes = {sizes<Direction>(4, 4096, 32, 8, 128), sizes<Direction>(2, 8192, 32, 8, 128),
                  sizes<Direction>(1, 16384, 32, 8, 128), sizes<Direction>(2, 8192, 32, 32, 64),
-                 sizes<Direction>(32, 1024, 12, 12, 64), sizes<Direction>(1, 4096, 32, 8, 128, 1)},
+                 sizes<Direction>(32, 1024, 12, 12, 64), sizes<Direction>(1, 4096, 32, 8, 128, 1),
+                 sizes<Direction>(1, 16384, 16, 2, 256), sizes<Direction>(4, 4096, 16, 2, 256)},
       .implementations = std::move(implementations),
       .make = [](run::Gpu& gpu, const Shape& shape, std::int64_t seed) -> std::unique_ptr<Case> {
         const Lengths lengths(static_cast<std::size_t>(shape["B"]), shape["T"]);

@@ -41,8 +41,8 @@ struct AttentionShape {
 /// (AttentionShape::first_query) a row has the bits that a call with all of them gives it, on the
 /// host if the first row and the number of rows are multiples of 64. lse (H, m): natural logarithm
 /// of each row's sum of exp(scale q k^T). Scores and softmax in the accumulation dtype. On a GPU:
-/// bf16 or fp32, P up to 256; bf16 with P = 64 or 128, first elements and strides at multiples of
-/// 8, runs on Hopper's tensor cores. All rows must be finite, those of the tail too.
+/// bf16 or fp32, P up to 256; bf16 with P = 64, 128 or 256, first elements and strides at multiples
+/// of 8, runs on Hopper's tensor cores. All rows must be finite, those of the tail too.
 struct AttentionForward {
   static constexpr std::string_view kName = "attention_forward";
   AttentionShape shape;

@@ -127,9 +127,10 @@ __device__ __forceinline__ void produce_tile(S& shared, const BackwardMaps& maps
   }
 }
 
-/// Draws the next tile that has keys; by a whole warp. Where T takes a tile of the schedule in
-/// parts, the schedule counts each kv head once for each of them.
-template <class T>
+/// Draws the next tile; by a whole warp. Where T takes a tile of the schedule in parts, the schedule
+/// counts each kv head once for each of them. A part without keys is passed over, unless all keys
+/// are visible: part 2 then reads its dS, which is 0.
+template <class T, bool kCausal>
 __device__ __forceinline__ Tile next_keys(const BackwardParameters& p) {
   constexpr int kParts = key_parts(T::kHeadDim);
   Tile tile = next_key_tile(p.schedule, p.heads_per_kv);
@@ -137,7 +138,7 @@ __device__ __forceinline__ Tile next_keys(const BackwardParameters& p) {
     const auto take_part = [&] {
       tile.index = tile.index * kParts + tile.head % kParts;
       tile.head /= kParts;
-      return tile.index * T::kKeys < tile.length;
+      return !kCausal || tile.index * T::kKeys < tile.length;
     };
     while (tile.index >= 0 && !take_part()) tile = next_key_tile(p.schedule, p.heads_per_kv);
   }
@@ -152,7 +153,7 @@ __device__ __forceinline__ void produce_tiles(S& shared, const BackwardMaps& map
   hopper::RingPosition<T::kStages> at;
   hopper::RingPosition<T::kTileStages> kv_at;
   while (true) {
-    Tile tile = next_keys<T>(p);
+    Tile tile = next_keys<T, kCausal>(p);
     if (leader) {
       if (tile.index >= 0) {
         tile.stored = stored_place(p, tile.document);
