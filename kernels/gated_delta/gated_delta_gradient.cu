@@ -19,17 +19,18 @@ constexpr int kThreads = 2 * kGroup;
 
 constexpr int kQ = 0, kK = kQ + kKeyBytes, kDy = kK + kKeyBytes, kU = kDy + kKeyBytes,
               kW = kU + kKeyBytes, kS = kW + kKeyBytes, kDs = kS + 2 * kKeyBytes,
-              kD = kDs + 2 * kKeyBytes, kE = kD + kTileBytes, kField = kE + kTileBytes;
+              kD = kDs + 2 * kKeyBytes, kE = kD + kTileBytes, kFactor = kE + kTileBytes;
 
 /// Values of a token, and sums.
 struct Vectors {
-  float fields[2][kFields * kC];  // of heads in turn
-  float sums[2][kC];              // of logarithms, by warpgroup
+  float factors[2][kFactors * kC];  // of heads in turn
+  float sums[2][kC];                // of logarithms, by warpgroup
   int documents[kC];
   float own[kC], own_beta[kC], reads[kC], corrects[kC], read[kC], is_read[kC];
   float state[4];
+  Mbarrier tokens, states;  // loads of what has rows of tokens, and of S and dS'
 };
-constexpr int kSharedBytes = kField + static_cast<int>(sizeof(Vectors));
+constexpr int kSharedBytes = kFactor + static_cast<int>(sizeof(Vectors));
 
 extern __shared__ __align__(1024) std::byte shared_bytes[];
 
@@ -165,32 +166,30 @@ __device__ __forceinline__ void store_gradient(Bf16* to, std::int64_t stride, in
   }
 }
 
-/// Starts the copies of what the products of a head of v take.
-__device__ __forceinline__ void copy_head(const Chunked& c, int chunk, int head, float* fields,
-                                          int thread) {
+/// Loads what the products of a head of v take. @param first with q and k. One thread calls it.
+__device__ __forceinline__ void load_head(const Chunked& c, int chunk, int head, bool first,
+                                          const CUtensorMap* qkv, const CUtensorMap* dy, Vectors& v,
+                                          float* factors) {
   const Arrays<Bf16, float>& p = c.arrays;
-  const std::uint32_t to = shared_address(shared_bytes);
-  const std::int64_t stride = static_cast<std::int64_t>(p.value_heads) * kWide;
-  const Bf16* dy = p.dy + static_cast<std::int64_t>(chunk) * kC * stride +
-                   static_cast<std::int64_t>(head) * kWide;
-  copy_fields<kThreads>(fields, p.field(chunk, head, kLog), thread);
-  copy_tiles<2, kThreads>(to + kDy, dy, stride, p.count(chunk), thread);
-  copy_tiles<2, kThreads>(to + kU, c.u + p.rows(chunk, head), kWide, kC, thread);
-  copy_tiles<2, kThreads>(to + kW, c.w + p.rows(chunk, head), kWide, kC, thread);
-  async_copy_commit();
-  const std::int64_t state = p.state(chunk, head);
-  for (int half = 0; half < 2; ++half) {
-    copy_tiles<2, kThreads>(to + kS + half * kKeyBytes, c.states + state + half * kC * kWide, kWide,
-                            kC, thread);
-    copy_tiles<2, kThreads>(to + kDs + half * kKeyBytes, c.dstates + state + half * kC * kWide,
-                            kWide, kC, thread);
+  const int token = chunk * kC;
+  mbarrier_arrive_expect_tx(&v.tokens, (first ? 5 : 3) * kKeyBytes + kFactorBytes);
+  bulk_load(factors, c.factors_of(chunk, head), kFactorBytes, &v.tokens);
+  bulk_load(shared_bytes + kU, c.u + p.rows(chunk, head), kKeyBytes, &v.tokens);
+  load_wide(shared_bytes + kDy, dy, &v.tokens, head * kWide, token);
+  bulk_load(shared_bytes + kW, c.w + p.rows(chunk, head), kKeyBytes, &v.tokens);
+  if (first) {
+    const int key = p.key_head(head) * kWide;
+    load_wide(shared_bytes + kK, qkv, &v.tokens, static_cast<int>(p.keys()) + key, token);
+    load_wide(shared_bytes + kQ, qkv, &v.tokens, key, token);
   }
-  async_copy_commit();
+  mbarrier_arrive_expect_tx(&v.states, 4 * kKeyBytes);
+  bulk_load(shared_bytes + kS, c.states + p.state(chunk, head), 2 * kKeyBytes, &v.states);
+  bulk_load(shared_bytes + kDs, c.dstates + p.state(chunk, head), 2 * kKeyBytes, &v.states);
 }
 
 /// The gradients of b and a of a chunk and head, by one warp, two tokens a lane.
 __device__ __forceinline__ void store_gates(const Arrays<Bf16, float>& p, int chunk, int head,
-                                            const Vectors& v, const float* fields, int lane) {
+                                            const Vectors& v, const float* factors, int lane) {
   float ends[2], all = 0;  // of the decays that end at a token, less those that begin behind it
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
@@ -199,7 +198,7 @@ __device__ __forceinline__ void store_gates(const Arrays<Bf16, float>& p, int ch
     all += v.read[i];
   }
   const float through =
-      fields[kEnter * kC + kC - 1] * (v.state[0] + v.state[1] + v.state[2] + v.state[3]);
+      factors[kThrough * kC] * (v.state[0] + v.state[1] + v.state[2] + v.state[3]);
   all = lanes_sum<32>(all) + through;
   float behind = ends[0] + ends[1];
 #pragma unroll
@@ -214,14 +213,14 @@ __device__ __forceinline__ void store_gates(const Arrays<Bf16, float>& p, int ch
   for (int e = 0; e < 2; ++e) {
     const int i = 2 * lane + e;
     const float total = all + behind - (e == 1 ? ends[0] : 0);
-    dlog += total * fields[kLog * kC + i];
+    dlog += total * factors[kLogs * kC + i];
     if (i >= p.count(chunk)) continue;
     const std::int64_t token = static_cast<std::int64_t>(chunk) * kC + i;
     const float a = device::to_float(p.ba[token * p.ba_stride + p.value_heads + head]);
     const float da = -total * rate * sigmoid_of(a + bias);
     dbias += da;
     Bf16* const to = p.dba + token * p.dba_stride;
-    to[head] = device::round_to<Bf16>(v.own_beta[i] * (1 - fields[kBeta * kC + i]));
+    to[head] = device::round_to<Bf16>(v.own_beta[i] * (1 - factors[kStrength * kC + i]));
     to[p.value_heads + head] = device::round_to<Bf16>(da);
   }
   dlog = lanes_sum<32>(dlog);
@@ -246,23 +245,28 @@ __device__ __forceinline__ void multiply_states(float* state, const Place& at) {
   if (at.lane == 0) state[at.warp] = sum;
 }
 
-__global__ void __launch_bounds__(kThreads, 1) gradient_kernel(const Chunked c) {
+__global__ void __launch_bounds__(kThreads, 1)
+    gradient_kernel(const Chunked c, const __grid_constant__ CUtensorMap qkv,
+                    const __grid_constant__ CUtensorMap dy) {
   const Arrays<Bf16, float>& p = c.arrays;
   const int chunk = static_cast<int>(blockIdx.x), key_head = static_cast<int>(blockIdx.y);
   const int warp = uniform_warp_index(), heads = p.value_heads / p.key_heads;
   const bool reads = warp < 4;
   const Place place;
   const std::uint32_t tiles = shared_address(shared_bytes);
-  Vectors& v = *reinterpret_cast<Vectors*>(shared_bytes + kField);
+  Vectors& v = *reinterpret_cast<Vectors*>(shared_bytes + kFactor);
   float* const sums = v.sums[reads ? 0 : 1];
   const std::int64_t token = static_cast<std::int64_t>(chunk) * kC;
   {
     const int thread = static_cast<int>(threadIdx.x);
-    const Bf16* q = p.qkv + token * p.qkv_stride + static_cast<std::int64_t>(key_head) * kWide;
-    copy_tiles<2, kThreads>(tiles + kQ, q, p.qkv_stride, p.count(chunk), thread);
-    copy_tiles<2, kThreads>(tiles + kK, q + p.keys(), p.qkv_stride, p.count(chunk), thread);
+    if (thread == 0) {
+      mbarrier_init(&v.tokens, 1);
+      mbarrier_init(&v.states, 1);
+      mbarrier_init_fence();
+    }
     if (thread < kC) v.documents[thread] = p.document(chunk, thread);
-    copy_head(c, chunk, key_head * heads, v.fields[0], thread);
+    __syncthreads();
+    if (thread == 0) load_head(c, chunk, key_head * heads, true, &qkv, &dy, v, v.factors[0]);
   }
   float total[kWide / 2];
 #pragma unroll
@@ -271,55 +275,54 @@ __global__ void __launch_bounds__(kThreads, 1) gradient_kernel(const Chunked c) 
   for (int member = 0; member < heads; ++member) {
     const Place at = place.again();
     const int head = key_head * heads + member;
-    const float* const fields = v.fields[member % 2];
-    const auto row_factors = [&](Field one, Field other) {
-      const float *a = fields + one * kC + at.row, *b = fields + other * kC + at.row;
-      return make_float2(a[0] * b[0], a[8] * b[8]);
+    const float* const factors = v.factors[member % 2];
+    const auto row_factors = [&](Factor which) {
+      const float* const of = factors + which * kC + at.row;
+      return make_float2(of[0], of[8]);
     };
-    async_copy_wait<1>();
-    fence_proxy_async();
-    __syncthreads();
+    __syncthreads();  // the gates of the head before have been stored
+    mbarrier_wait(&v.tokens, member & 1);
     if (at.warp == 0) {
-      const float log[2] = {fields[kLog * kC + 2 * at.lane], fields[kLog * kC + 2 * at.lane + 1]};
+      const float log[2] = {factors[kLogs * kC + 2 * at.lane],
+                            factors[kLogs * kC + 2 * at.lane + 1]};
       float both[2];
       sum_logs(log, both, at.lane);
       sums[2 * at.lane] = both[0];
       sums[2 * at.lane + 1] = both[1];
     }
-    const float* const q_norm = fields + kQNorm * kC;
-    const float* const k_norm = fields + kKNorm * kC;
-    const float* const beta = fields + kBeta * kC;
+    const float* const k_norm = factors + kKeyNorm * kC;
     float d[kC / 2], x[kWide / 2];
     std::uint32_t a[kC / 4];
     issue_product<kC, false>(d, tiles + (reads ? kDy : kW), tiles + kU);
-    async_copy_wait<0>();
-    fence_proxy_async();
     wgmma_wait_group<0>();
     pin_registers(d);
-    __syncthreads();
+    __syncthreads();  // the sums of logarithms are there
     set_diagonal(reads ? v.own : v.own_beta, d, at);
+    const float2 row_norms = row_factors(reads ? kQueryNorm : kKeyNorm);
+    const float2 strength = row_factors(kStrength);
     const float2 rows =
-        reads ? make_float2(q_norm[at.row], q_norm[at.row + 8])
-              : make_float2(-beta[at.row] * k_norm[at.row], -beta[at.row + 8] * k_norm[at.row + 8]);
+        reads ? row_norms : make_float2(-strength.x * row_norms.x, -strength.y * row_norms.y);
     decay_pairs<true>(d, rows, k_norm, sums, v.documents, at);
     to_operand(a, d);
+    mbarrier_wait(&v.states, member & 1);
     issue_product<kWide, true>(x, tiles + (reads ? kDy : kW), tiles + kS);
     store_pairs(tiles + (reads ? kD : kE), a, at);
     if (reads) multiply_states(v.state, at);
     wgmma_wait_group<0>();
     pin_registers(x);
-    const float2 enter = row_factors(kEnter, reads ? kQNorm : kKNorm);
+    const float2 enter = row_factors(reads ? kReads : kCorrects);
     if (reads)
       scale_rows(x, enter.x, enter.y);
     else
-      scale_rows(x, -beta[at.row] * enter.x, -beta[at.row + 8] * enter.y);
+      scale_rows(x, -enter.x, -enter.y);
     issue_columns<kWide, 4>(x, a, tiles + kK, true);
     wgmma_wait_group<0>();
     pin_registers(x);
     keep_operand(a);
     set_rows(reads ? v.reads : v.corrects, row_products(x, tiles + (reads ? kQ : kK), at), at);
     // D and E are there, of both warpgroups.
-    const float2 norms = row_factors(kQNorm, kKNorm);
+    const float2 q_norm = row_factors(kQueryNorm), of_k = row_factors(kKeyNorm);
+    const float2 norms = {q_norm.x * of_k.x, q_norm.y * of_k.y};
     if (reads) {
       __syncwarp();
       const float2 own = {norms.x * v.own[at.row], norms.y * v.own[at.row + 8]};
@@ -331,11 +334,11 @@ __global__ void __launch_bounds__(kThreads, 1) gradient_kernel(const Chunked c) 
       pin_registers(x);
     }
     __syncthreads();
-    if (member + 1 < heads)
-      copy_head(c, chunk, head + 1, v.fields[(member + 1) % 2], 32 * warp + fresh_lane());
+    if (member + 1 < heads && threadIdx.x == 0)
+      load_head(c, chunk, head + 1, false, &qkv, &dy, v, v.factors[(member + 1) % 2]);
     if (!reads) {
       const Place late = place.again();
-      const float2 leave = row_factors(kLeave, kKNorm);
+      const float2 leave = row_factors(kWrites);
       scale_rows(x, leave.x, leave.y);
       set_rows(v.read, row_products(x, tiles + kK, late), late);
       issue_transposed(x, tiles + kD, tiles + kQ);
@@ -347,13 +350,13 @@ __global__ void __launch_bounds__(kThreads, 1) gradient_kernel(const Chunked c) 
       add_rows(total, x, own, tiles + kQ, late);
     }
     __syncthreads();
-    if (warp == 0) store_gates(p, chunk, head, v, fields, at.lane);
+    if (warp == 0) store_gates(p, chunk, head, v, factors, at.lane);
   }
   const Place at = place.again();
   Bf16* const to = p.dqkv + token * p.dqkv_stride + static_cast<std::int64_t>(key_head) * kWide;
-  const float* const fields = v.fields[(heads - 1) % 2];
+  const float* const factors = v.factors[(heads - 1) % 2];
   store_gradient(to + (reads ? 0 : p.keys()), p.dqkv_stride, p.count(chunk), total,
-                 tiles + (reads ? kQ : kK), fields + (reads ? kQNorm : kKNorm) * kC,
+                 tiles + (reads ? kQ : kK), factors + (reads ? kQueryNorm : kKeyNorm) * kC,
                  reads ? kWide : 1, shared_bytes + (reads ? kDy : kU), at);
 }
 
@@ -361,7 +364,7 @@ __global__ void __launch_bounds__(kThreads, 1) gradient_kernel(const Chunked c) 
 
 int launch_gradients(const Chunked& c, void* stream) {
   return launch_blocks(gradient_kernel, c.arrays.chunks(), c.arrays.key_heads, kThreads,
-                       kSharedBytes, stream, c);
+                       kSharedBytes, stream, c, qkv_map(c.arrays), dy_map(c.arrays));
 }
 
 }  // namespace stowage::kernels::gated_delta

@@ -75,10 +75,10 @@ __device__ __forceinline__ void add_product(float (&d)[2][4], const Split& a,
   }
 }
 
-/// Gates of a head by one warp, two tokens a lane; also the fields if `fields` is not null.
+/// Gates of a head by one warp, two tokens a lane; also the factors, if `factors` is not null.
 __device__ __forceinline__ void make_gates(const Arrays<Bf16, float>& p, int chunk, int head,
                                            Gates& gates, const float* norms, const int* documents,
-                                           float* fields, int lane) {
+                                           float* factors, int lane) {
   const float rate = expf(device::to_float(p.a_log[head]));
   const float bias = device::to_float(p.dt_bias[head]);
   float log[2], beta[2];
@@ -99,24 +99,26 @@ __device__ __forceinline__ void make_gates(const Arrays<Bf16, float>& p, int chu
     const int i = 2 * lane + e;
     gates.beta[i] = beta[e];
     gates.sum[i] = sums[e];
-    if (fields == nullptr) continue;
-    fields[kLog * kC + i] = log[e];
-    fields[kBeta * kC + i] = beta[e];
-    fields[kEnter * kC + i] = documents[i] == p.entering(chunk) ? expf(sums[e]) : 0;
-    fields[kLeave * kC + i] = documents[i] == documents[kC - 1] ? expf(all - sums[e]) : 0;
-    fields[kQNorm * kC + i] = norms[i];
-    fields[kKNorm * kC + i] = norms[kC + i];
+    if (factors == nullptr) continue;
+    const float enter = documents[i] == p.entering(chunk) ? expf(sums[e]) : 0;
+    const float leave = documents[i] == documents[kC - 1] ? expf(all - sums[e]) : 0;
+    factors[kStrength * kC + i] = beta[e];
+    factors[kCorrects * kC + i] = beta[e] * enter * norms[kC + i];
+    factors[kReads * kC + i] = enter * norms[i];
+    factors[kWrites * kC + i] = leave * norms[kC + i];
+    factors[kThrough * kC + i] = documents[kC - 1] == p.entering(chunk) ? expf(all) : 0;
+    factors[kLogs * kC + i] = log[e];
+    factors[kQueryNorm * kC + i] = norms[i];
+    factors[kKeyNorm * kC + i] = norms[kC + i];
   }
 }
 
-/// Stores the warp's 16 rows of a tile, which lie in its room, to global memory.
-__device__ __forceinline__ void store_rows(Bf16* to, const std::byte* room, int lane) {
-  const std::uint32_t base = shared_address(room);
+/// Stores the warp's 16 rows of a tile, which lie in its room.
+__device__ __forceinline__ void store_room(Bf16* to, const std::byte* room, int lane) {
   __syncwarp();
 #pragma unroll
   for (int i = lane; i < 16 * 8; i += 32)
-    *reinterpret_cast<uint4*>(to + i / 8 * kC + i % 8 * 8) =
-        *reinterpret_cast<const uint4*>(room + (tile_address(base, i / 8, i % 8) - base));
+    reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(room)[i];
   __syncwarp();
 }
 
@@ -253,7 +255,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     const std::int64_t tile = (p.at(chunk, head) * kC + 16 * at.warp) * kC;
     if (at.warp == 0)
       make_gates(p, chunk, head, gates, norms, documents,
-                 group == 0 ? p.fields + p.at(chunk, head) * kFields * kC : nullptr, at.lane);
+                 group == 0 ? c.factors_of(chunk, head) : nullptr, at.lane);
     sync_group(group);
     float d[kC / 2];
 #pragma unroll
@@ -266,7 +268,7 @@ __global__ void __launch_bounds__(kThreads, 2)
         stmatrix_x4(tile_address(shared_address(room), at.lane % 16, 2 * k + at.lane / 16),
                     pack_bf16(d[8 * k], d[8 * k + 1]), pack_bf16(d[8 * k + 2], d[8 * k + 3]),
                     pack_bf16(d[8 * k + 4], d[8 * k + 5]), pack_bf16(d[8 * k + 6], d[8 * k + 7]));
-      store_rows(c.scores + tile, room, at.lane);
+      store_room(c.scores + tile, room, at.lane);
     } else {
       const float2 rows = {gates.beta[at.row] * k_norm[at.row],
                            gates.beta[at.row + 8] * k_norm[at.row + 8]};
@@ -297,7 +299,7 @@ __global__ void __launch_bounds__(kThreads, 2)
                    at.lane);
       sync_group(0);
       sweep(blocks, tiles + kHigh, tiles + kLow, shared_address(room), at);
-      store_rows(c.inverse + tile, room, at.lane);
+      store_room(c.inverse + tile, room, at.lane);
     }
     sync_group(group);
   }

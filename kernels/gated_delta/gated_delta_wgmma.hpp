@@ -9,10 +9,25 @@ namespace stowage::kernels::gated_delta {
 constexpr int kWide = 128;  // columns of a head
 constexpr int kPart = 64;   // columns of V that a warpgroup takes
 
-/// The operands, and what the kernels leave to each other in bf16, by chunk and head. `arrays` has
-/// the workspace's fp32 parts: fields and partials.
+/// What prepare leaves of a token, by chunk and head.
+enum Factor {
+  kStrength,  // beta
+  kCorrects,  // beta a |k|^-1: of S k
+  kReads,     // a / |q|: of S q
+  kWrites,    // c / |k|: of U k^T
+  kThrough,   // b, at each token
+  kLogs,      // log of its decay
+  kQueryNorm,
+  kKeyNorm,
+  kFactors
+};
+
+/// The operands, and what the kernels leave to each other, by chunk and head. What is bf16 lies as
+/// wgmma takes it: tiles of 64 rows of 64 columns, 128-byte swizzled, those of a row one after the
+/// other.
 struct Chunked {
   Arrays<execution::Bf16, float> arrays;
+  float* factors = nullptr;            ///< (kFactors, 64)
   execution::Bf16* inverse = nullptr;  ///< (64, 64) T^T
   execution::Bf16* scores = nullptr;   ///< (64, 64) M
   execution::Bf16* states = nullptr;   ///< (P, N) S before the chunk
@@ -30,7 +45,7 @@ struct Chunked {
       bytes += (static_cast<std::size_t>(elements) * sizeof(Element) + 15) / 16 * 16;
     };
     const std::int64_t all = arrays.at(arrays.chunks(), 0);
-    take(arrays.fields, all * kFields * kC);
+    take(factors, all * kFactors * kC);
     take(inverse, all * kC * kC);
     take(scores, all * kC * kC);
     if (!whole) return bytes;
@@ -40,6 +55,9 @@ struct Chunked {
     take(u, all * kC * kWide);
     take(w, all * kC * kWide);
     return bytes;
+  }
+  STOWAGE_PORTABLE float* factors_of(int chunk, int head) const {
+    return factors + arrays.at(chunk, head) * kFactors * kC;
   }
 };
 
