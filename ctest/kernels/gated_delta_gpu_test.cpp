@@ -75,6 +75,15 @@ TEST(gated_delta_gpu, bf16) {
   }
 }
 
+// One token, one head of v for each of q and k, and more of them than a block makes gates of at once.
+TEST(gated_delta_gpu, warp_group_products) {
+  STOWAGE_NEED_GPU();
+  for (const bool ends : {false, true}) {
+    compare({{2, 2, 128, 128}, Packed({1})}, Dtype::bf16, ends);
+    compare({{1, 9, 128, 128}, Packed({64, 33})}, Dtype::bf16, ends);
+  }
+}
+
 TEST(gated_delta_gpu, what_enters_a_segment) {
   STOWAGE_NEED_GPU();
   Random random;
