@@ -84,6 +84,7 @@ TEST(conv_scan_gpu, fused_kernels) {
   compare({{12, 64, 2, 128, 64}, documents()}, Dtype::bf16, true);
   compare({{4, 128, 2, 64, 64}, documents()}, Dtype::bf16, true);
   compare({{2, 64, 2, 64, 64}, Packed({1})}, Dtype::bf16, true);
+  compare({{16, 80, 2, 128, 64}, documents()}, Dtype::bf16, true);
 }
 
 TEST(conv_scan_gpu, segments) {
@@ -91,6 +92,8 @@ TEST(conv_scan_gpu, segments) {
   compare({{16, 64, 2, 128, 64}, long_documents()}, Dtype::bf16, true);
   compare({{8, 128, 2, 64, 64}, long_documents()}, Dtype::bf16, true);
   compare({{16, 64, 1, 128, 64}, Packed({3000})}, Dtype::bf16, true);
+  compare({{16, 80, 2, 128, 64}, long_documents()}, Dtype::bf16, true);
+  compare({{16, 80, 1, 128, 64}, Packed({3000})}, Dtype::bf16, true);
 }
 
 TEST(conv_scan_gpu, narrower_filters) {
@@ -98,6 +101,7 @@ TEST(conv_scan_gpu, narrower_filters) {
   for (const std::int64_t taps : {2, 3}) {
     compare({{16, 64, 2, 128, 64}, documents(), taps}, Dtype::bf16, true);
     compare({{8, 128, 2, 64, 64}, long_documents(), taps}, Dtype::bf16, true);
+    compare({{16, 80, 2, 128, 64}, documents(), taps}, Dtype::bf16, true);
     compare({{4, 32, 2, 24, 64}, documents(), taps}, Dtype::bf16, false);
   }
 }
@@ -110,6 +114,7 @@ TEST(conv_scan_gpu, two_segments) {
 TEST(conv_scan_gpu, other_shapes_by_the_two_operators) {
   STOWAGE_NEED_GPU();
   compare({{8, 64, 2, 128, 64}, documents()}, Dtype::bf16, false);  // a block would need all of C
+  compare({{8, 80, 2, 64, 64}, documents()}, Dtype::bf16, false);
   compare({{4, 32, 2, 24, 64}, documents()}, Dtype::bf16, false);
   compare({{4, 32, 2, 24, 64}, documents()}, Dtype::fp32, false);
 }

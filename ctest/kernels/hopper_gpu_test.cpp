@@ -47,7 +47,7 @@ void check(ProductForm form) {
       double expected = 0;
       double magnitude = 0;
       for (int k = 0; k < kK; ++k) {
-        const int b = kM * kK + (form == ProductForm::mn_major_b ? k * kN + n : n * kK + k);
+        const int b = kM * kK + (along_n(form) ? k * kN + n : n * kK + k);
         const double term =
             static_cast<double>(values[m * kK + k]) * static_cast<double>(values[b]);
         expected += term;
@@ -64,6 +64,7 @@ void check(ProductForm form) {
 TEST(hopper_gpu, product_of_k_major_operands) { check(ProductForm::k_major); }
 TEST(hopper_gpu, product_with_b_along_n) { check(ProductForm::mn_major_b); }
 TEST(hopper_gpu, product_with_a_in_registers) { check(ProductForm::a_in_registers); }
+TEST(hopper_gpu, products_of_warps) { check(ProductForm::of_warps); }
 
 // The test for a parity says true when the phase of that parity is the one that ended last: on a
 // fresh barrier parity 1, whose phase is taken to have ended before the first.

@@ -170,6 +170,32 @@ TEST(ssd_gpu, heads_that_two_blocks_share) {
     compare({8192, 8, 192, 2, 128, one_document(8192), 1e-4, 1e-2, 0.01, 16, 2});
 }
 
+/// Heads of 80 columns: units of 64 have strips of one head or of two.
+TEST(ssd_gpu, heads_of_80_columns) {
+  STOWAGE_NEED_WGMMA();
+  compare({63, 16, 80, 2, 128, one_document(63), 1e-3, 0.1, 1, 16});
+  compare({777, 16, 80, 1, 128, one_document(777), 1e-3, 0.1, 1, 16});  // blocks of all patterns
+  compare({500, 8, 80, 2, 128, growing_documents(500), 1e-3, 0.1, 1, 16});
+  compare({2600, 12, 80, 1, 128, growing_documents(2600), 1e-3, 0.1, 1, 16, 3});
+  compare({1500, 16, 80, 2, 128, growing_documents(1500), 0.5, 2, 8, 16, 2});
+}
+
+/// Their blocks in segments of pieces, of which some heads remember a few, some all, some none.
+TEST(ssd_gpu, heads_of_80_columns_in_pieces) {
+  STOWAGE_NEED_WGMMA();
+  compare({4096, 4, 80, 1, 128, one_document(4096), 1e-4, 1e-3, 0.01, 0.1, 5});
+  compare({8192, 8, 80, 2, 128, one_document(8192), 1e-3, 0.02, 0.2, 4, 2});
+  compare({8192, 8, 80, 2, 128, one_document(8192), 1e-3, 1e-2, 8, 16, 2});
+  for (int i = 0; i < 2; ++i)
+    compare({8192, 8, 80, 2, 128, one_document(8192), 1e-4, 1e-2, 0.01, 16, 2});
+}
+
+/// Neighbours whose states differ in magnitude share a unit, and a scale, in the backward.
+TEST(ssd_gpu, heads_of_80_columns_of_unlike_magnitude) {
+  STOWAGE_NEED_WGMMA();
+  compare({1024, 8, 80, 1, 128, one_document(1024), 1e-6, 2, 0.01, 16, 2});
+}
+
 TEST(ssd_gpu, fast_decay) {
   STOWAGE_NEED_WGMMA();
   compare({1500, 8, 64, 2, 128, growing_documents(1500), 0.5, 2, 8, 16, 2});
@@ -267,7 +293,7 @@ void expect_total_decay(const Problem& problem) {
   const auto initial = run.initial.host(), rest = without.final_state.host();
   std::vector<double> expected(run.matrix);
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    expected[i] = rest[i] + static_cast<double>(decay[i / (64 * 128)]) * initial[i];
+    expected[i] = rest[i] + static_cast<double>(decay[i / (problem.head_dim * 128)]) * initial[i];
   }
   // Tensor cores truncate sums as they add, once for 16 tokens, and unequal sums otherwise: the
   // same sums in fp32, truncated, differ by 2e-6 over 900 tokens and 2e-5 over 8192; rounded, by a
@@ -282,6 +308,7 @@ TEST(ssd_gpu, total_decay_is_what_the_entering_state_is_worth) {
   // segments of four pieces, of which a head may remember one
   expect_total_decay({8192, 8, 64, 2, 128, one_document(8192), 1e-4, 1e-3, 0.1, 1, 2});
   expect_total_decay({8192, 8, 64, 2, 128, one_document(8192), 1e-3, 1e-2, 8, 16, 2});
+  expect_total_decay({900, 8, 80, 2, 128, one_document(900), 1e-4, 1e-3, 0.1, 2});
 }
 
 __global__ void count_differences(const std::uint16_t* left, const std::uint16_t* right,
@@ -373,6 +400,7 @@ TEST(ssd_gpu, same_bits_in_100_runs_and_100_graph_replays) {
   expect_same_bits({4090, 64, 64, 8, 128, growing_documents(4090), 1e-3, 0.1, 1, 16});
   // two segments of four pieces, of which heads remember some or all
   expect_same_bits({8192, 32, 64, 2, 128, one_document(8192), 1e-4, 1e-2, 0.01, 4, 2});
+  expect_same_bits({4090, 32, 80, 2, 128, growing_documents(4090), 1e-3, 0.1, 1, 16, 2});
 }
 
 }  // namespace

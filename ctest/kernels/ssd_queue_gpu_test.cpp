@@ -76,6 +76,11 @@ TEST(ssd_queue_gpu, simple_kernels_fp32) {
 TEST(ssd_queue_gpu, simple_kernels_bf16) {
   STOWAGE_NEED_GPU();
   compare({{4, 32, 2, 24, 64}, documents()}, Dtype::bf16, false);
+  // heads of 80 columns in groups of no multiple of 64, or of another state; of 48 and 96
+  compare({{6, 80, 2, 128, 64}, documents()}, Dtype::bf16, false);
+  compare({{4, 80, 1, 64, 64}, documents()}, Dtype::bf16, false);
+  compare({{4, 48, 1, 64, 64}, documents()}, Dtype::bf16, false);
+  compare({{4, 96, 2, 128, 64}, documents()}, Dtype::bf16, false);
 }
 
 TEST(ssd_queue_gpu, tensor_cores_bf16_parameters) {
@@ -83,6 +88,8 @@ TEST(ssd_queue_gpu, tensor_cores_bf16_parameters) {
   compare({{8, 64, 2, 128, 64}, documents()}, Dtype::bf16, true);
   compare({{16, 64, 1, 128, 64}, Packed({1})}, Dtype::bf16, true);
   compare({{4, 128, 2, 64, 64}, documents()}, Dtype::bf16, true);
+  compare({{8, 80, 2, 128, 64}, documents()}, Dtype::bf16, true);
+  compare({{4, 80, 1, 128, 64}, Packed({1})}, Dtype::bf16, true);
 }
 
 TEST(ssd_queue_gpu, states_at_the_ends) {
@@ -92,6 +99,7 @@ TEST(ssd_queue_gpu, states_at_the_ends) {
     compare({{3, 5, 1, 7, 4}, packed}, Dtype::bf16, false, true);
     compare({{8, 64, 2, 128, 64}, packed}, Dtype::bf16, true, true);
     compare({{4, 128, 2, 64, 64}, packed}, Dtype::bf16, true, true);
+    compare({{8, 80, 2, 128, 64}, packed}, Dtype::bf16, true, true);
   }
 }
 

@@ -3,12 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "kernels/attention/attention.hpp"
 #include "kernels/conv1d/conv1d.hpp"
 #include "kernels/conv_scan/conv_scan.hpp"
 #include "kernels/grouped_mlp/grouped_mlp.hpp"
 #include "kernels/machine.hpp"
 #include "kernels/ssd/ssd.hpp"
+#include "kernels/ssd/ssd_layout.hpp"
 
 namespace stowage::kernels {
 namespace {
@@ -57,6 +60,35 @@ TEST(workspace, is_that_of_a_gpu_in_every_build) {
             1280);
   EXPECT_EQ((AttentionBackward{attention, kTokens, kTokens, 2, Dtype::bf16}.workspace_bytes()),
             139545088);
+}
+
+/// Heads of 80 columns: units of 64 columns cut them, where a group's columns are whole units.
+TEST(workspace, of_heads_that_units_cut) {
+  if (machine().multiprocessors > 0 && !machine().wgmma()) GTEST_SKIP() << machine().no_wgmma();
+  const SsdShape nano{.heads = 128, .head_dim = 80, .groups = 8, .state = 128};
+  const SsdShape wide{.heads = 160, .head_dim = 64, .groups = 8, .state = 128};  // as many columns
+  EXPECT_TRUE(nano.on_tensor_cores(Dtype::bf16));
+  EXPECT_FALSE(nano.on_tensor_cores(Dtype::fp32));
+  const auto room = [](const SsdShape& shape) {
+    return SsdBackward{.shape = shape, .tokens = 8192, .storage = Dtype::bf16, .accumulate = false}
+        .workspace_bytes();
+  };
+  EXPECT_NEAR(static_cast<double>(room(nano)), static_cast<double>(room(wide)),
+              0.1 * static_cast<double>(room(wide)));
+  const ssd::Sizes sizes = ssd::sizes_of(detail::cuda_shape(nano, 8192), true);
+  EXPECT_EQ(sizes.units, 160);
+  EXPECT_EQ(sizes.group_units, 20);
+  EXPECT_EQ(sizes.b_column, 10240);
+  EXPECT_EQ(sizes.segments, 4);  // of 160 blocks each: five waves of 132 for four, two for one
+  for (const auto& [heads, columns, groups, state, served] : {std::array{128, 80, 8, 128, 1},
+                                                              {4, 80, 1, 128, 1},
+                                                              {6, 80, 2, 128, 0},
+                                                              {4, 80, 1, 64, 0},
+                                                              {4, 48, 1, 128, 0},
+                                                              {4, 96, 2, 128, 0},
+                                                              {4, 0, 2, 128, 0},
+                                                              {4, 192, 2, 64, 1}})
+    EXPECT_EQ(ssd::is_served(heads, columns, groups, state), served == 1) << columns;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "kernels/conv_scan/conv_scan_steps.hpp"
 #include "kernels/cost.hpp"
 #include "kernels/launch.hpp"
+#include "kernels/ssd/ssd_layout.hpp"
 
 namespace stowage::kernels {
 
@@ -35,8 +36,9 @@ std::size_t detail::conv_scan_rows_bytes(const SsdShape& shape, std::int64_t tok
 // The scan's gradient of a tile is written by who alone read that tile, after it did: on the host,
 // by the tensor-core kernels, and by the simple ones that replace them on other GPUs.
 bool detail::conv_scan_in_place(const SsdShape& shape, Dtype storage) {
-  return storage == Dtype::fp64 || (storage == Dtype::bf16 && shape.head_dim % 64 == 0 &&
-                                    (shape.state == 64 || shape.state == 128));
+  return storage == Dtype::fp64 ||
+         (storage == Dtype::bf16 &&
+          ssd::is_served(shape.heads, shape.head_dim, shape.groups, shape.state));
 }
 
 Conv1dForward ConvScanForward::conv() const {

@@ -40,9 +40,8 @@ bool serves(const SsdShape& shape, std::int64_t tokens, std::initializer_list<st
   const auto whole = [](std::int64_t stride) { return stride % 8 == 0; };
   const auto aligned = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
   return std::is_same_v<S, execution::Bf16> && machine().wgmma() && tokens > 0 &&
-         shape.head_dim > 0 && shape.head_dim % ssd::kPart == 0 &&
-         (shape.state == 64 || shape.state == 128) && shape.groups > 0 &&
-         served(static_cast<int>(shape.heads / shape.groups * (shape.head_dim / ssd::kPart)),
+         ssd::is_served(shape.heads, shape.head_dim, shape.groups, shape.state) &&
+         served(static_cast<int>(shape.heads / shape.groups * shape.head_dim / ssd::kPart),
                 static_cast<int>(shape.state)) &&
          std::ranges::all_of(strides, whole) && std::ranges::all_of(pointers, aligned);
 }
@@ -82,7 +81,8 @@ ConvolveParameters convolve_parameters(const Op& op, const OperandsOf<Op, Pointe
           .halo = tiles(xbc.data, xbc.stride, kHalo, hopper::Swizzle::none),
           .out = tiles(convolved, op.shape.channels(), ssd::kChunk, hopper::Swizzle::b128),
           .weight = o.conv_weight,
-          .bias = o.conv_bias};
+          .bias = o.conv_bias,
+          .columns = ssd::columns_of(shape.head_dim)};
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ struct Layout {
 };
 
 /// The chunks and columns of a block.
-template <int kState>
+template <int kState, int kColumns>
 struct Block {
   static constexpr int kStateTiles = kState / 64;
   int segment, group, set, first_chunk, chunks;
@@ -76,6 +76,22 @@ struct Block {
     return group * s.group_units + min(set * kUnits + v, s.group_units - 1);
   }
   __device__ bool valid(const Sizes& s, int v) const { return set * kUnits + v < s.group_units; }
+  /// Head v, of as many as the block has units, `u` of unit(v): that unit's, or where units cut
+  /// heads, the block's v-th.
+  __device__ __forceinline__ int head(const Sizes& s, int u, int v) const {
+    if constexpr (kColumns == kPart) return u / s.parts;
+    return CutHeads<kColumns>::at(s, group, set * kUnits, v);
+  }
+  /// Whether this block is the one that stores what that head has once.
+  __device__ __forceinline__ bool owns(const Sizes& s, int u, int v) const {
+    if constexpr (kColumns == kPart) return valid(s, v) && u % s.parts == 0;
+    const int base = set * kUnits;
+    return CutHeads<kColumns>(base).begins(v, min(kUnits, s.group_units - base));
+  }
+  /// The place among those heads of the head of a warp's columns of unit v.
+  __device__ __forceinline__ int place(int v, int warp) const {
+    return kColumns == kPart ? v : CutHeads<kColumns>(set * kUnits).of(v, warp);
+  }
   /// Chunk i of its walk: from the last one back.
   __device__ int chunk(int i) const { return first_chunk + chunks - 1 - i; }
   /// X, B, and C while there are tiles of it.
@@ -99,9 +115,9 @@ struct RawSteps {
   int document[3], before[3];   ///< of rows lane - kHalo, lane, lane + 32, and of the rows before
   __nv_bfloat16 dt[kUnits][2];  ///< dt_raw of the lane's two tokens
 
-  template <int kState>
-  __device__ __forceinline__ RawSteps(const PrepareParameters& p, const Block<kState>& block,
-                                      int token, int lane) {
+  template <class Block>
+  __device__ __forceinline__ RawSteps(const PrepareParameters& p, const Block& block, int token,
+                                      int lane) {
 #pragma unroll
     for (int i = 0; i < 3; ++i) {
       const int t = token + lane + (i == 0 ? -kHalo : 32 * (i - 1));
@@ -113,7 +129,8 @@ struct RawSteps {
     const std::int64_t t = token + 2 * lane;
 #pragma unroll
     for (int v = 0; v < kUnits; ++v) {
-      const __nv_bfloat16* from = raw + t * p.dt_stride + block.unit(p.sizes, v) / p.sizes.parts;
+      const __nv_bfloat16* from =
+          raw + t * p.dt_stride + block.head(p.sizes, block.unit(p.sizes, v), v);
       dt[v][0] = t < p.sizes.tokens ? from[0] : __nv_bfloat16();
       dt[v][1] = t + 1 < p.sizes.tokens ? from[p.dt_stride] : __nv_bfloat16();
     }
@@ -125,9 +142,9 @@ struct RawSteps {
 };
 
 /// Issues the loads of a chunk's tiles and of the rows before it. One thread.
-template <int kState>
-__device__ void load_chunk(const ConvolveParameters& p, const Block<kState>& block, int token,
-                           int stage, Mbarrier* full, std::byte* shared) {
+template <int kState, int kColumns>
+__device__ void load_chunk(const ConvolveParameters& p, const Block<kState, kColumns>& block,
+                           int token, int stage, Mbarrier* full, std::byte* shared) {
   using L = Layout<kState>;
   const int tiles = block.tiles();
   std::byte* tile = shared + stage * L::kTiles * kTileBytes;
@@ -142,8 +159,8 @@ __device__ void load_chunk(const ConvolveParameters& p, const Block<kState>& blo
 }
 
 /// The last warp: loads a chunk and makes its records, from what it read a chunk ahead.
-template <int kState>
-__device__ void produce(const ConvolveParameters& p, const Block<kState>& block,
+template <int kState, int kColumns>
+__device__ void produce(const ConvolveParameters& p, const Block<kState, kColumns>& block,
                         std::byte* shared) {
   using L = Layout<kState>;
   const Sizes& sizes = p.steps.sizes;
@@ -154,7 +171,7 @@ __device__ void produce(const ConvolveParameters& p, const Block<kState>& block,
   float decay[kUnits];
 #pragma unroll
   for (int v = 0; v < kUnits; ++v) {
-    steps[v] = HeadSteps(p.steps, block.unit(sizes, v) / sizes.parts);
+    steps[v] = HeadSteps(p.steps, block.head(sizes, block.unit(sizes, v), v));
     decay[v] = states ? 1 : 0;
   }
   RawSteps next(p.steps, block, block.chunk(0) * kChunk, lane);
@@ -186,8 +203,8 @@ __device__ void produce(const ConvolveParameters& p, const Block<kState>& block,
     for (int v = 0; v < kUnits; ++v) {
       const int unit = block.unit(sizes, v);
       const std::int64_t record =
-          static_cast<std::int64_t>(chunk) * sizes.heads + unit / sizes.parts;
-      const bool write = block.valid(sizes, v) && unit % sizes.parts == 0;
+          static_cast<std::int64_t>(chunk) * sizes.heads + block.head(sizes, unit, v);
+      const bool write = block.owns(sizes, unit, v);
       records[v] = write ? p.steps.records + record * sizes.record_floats : nullptr;
     }
     float2 dt[kUnits];
@@ -212,8 +229,8 @@ __device__ void produce(const ConvolveParameters& p, const Block<kState>& block,
 #pragma unroll
       for (int v = 0; v < kUnits; ++v) {
         const int unit = block.unit(sizes, v);
-        const bool write = lane == v && block.valid(sizes, v) && unit % sizes.parts == 0;
-        if (write) p.through[piece * sizes.heads + unit / sizes.parts] = decay[v];
+        const bool write = lane == v && block.owns(sizes, unit, v);
+        if (write) p.through[piece * sizes.heads + block.head(sizes, unit, v)] = decay[v];
         decay[v] = 1;
       }
     }
@@ -267,9 +284,9 @@ __device__ __forceinline__ void convolve_tile(const conv1d::Weights<kChannels>& 
 }
 
 /// Warp w of those that convolve: tile w of every chunk.
-template <int kState, bool kNarrow>
-__device__ void run_convolution(const ConvolveParameters& p, const Block<kState>& block, int w,
-                                std::byte* shared) {
+template <int kState, int kColumns, bool kNarrow>
+__device__ void run_convolution(const ConvolveParameters& p, const Block<kState, kColumns>& block,
+                                int w, std::byte* shared) {
   using L = Layout<kState>;
   const Sizes& sizes = p.steps.sizes;
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -326,8 +343,8 @@ __device__ __forceinline__ void clear_state(float (&s)[kState / 2]) {
 }
 
 /// Warpgroups 0 and 1: the states of two units.
-template <int kState>
-__device__ void run_states(const ConvolveParameters& p, const Block<kState>& block,
+template <int kState, int kColumns>
+__device__ void run_states(const ConvolveParameters& p, const Block<kState, kColumns>& block,
                            std::byte* shared) {
   using L = Layout<kState>;
   const Sizes& sizes = p.steps.sizes;
@@ -350,9 +367,11 @@ __device__ void run_states(const ConvolveParameters& p, const Block<kState>& blo
         const std::byte* tiles = shared + ring.stage * L::kTiles * kTileBytes;
         const std::byte* b = tiles + kUnits * kTileBytes;
         const float* weights = reinterpret_cast<const float*>(shared + L::kWeightOffset) +
-                               (ring.stage * kUnits + v) * kChunk;
-        add_chunk<kState>(s0, tiles + v * kTileBytes, b, weights, at);
-        add_chunk<kState>(s1, tiles + (v + 1) * kTileBytes, b, weights + kChunk, at);
+                               ring.stage * kUnits * kChunk;
+        const float* first = weights + block.place(v, at.warp) * kChunk;
+        const float* second = weights + block.place(v + 1, at.warp) * kChunk;
+        add_chunk<kState>(s0, tiles + v * kTileBytes, b, first, at);
+        add_chunk<kState>(s1, tiles + (v + 1) * kTileBytes, b, second, at);
       }
       mbarrier_arrive(&barriers->empty[ring.stage]);
     }
@@ -366,12 +385,12 @@ __device__ void run_states(const ConvolveParameters& p, const Block<kState>& blo
   }
 }
 
-template <int kState, bool kNarrow>
+template <int kState, int kColumns, bool kNarrow>
 __global__ void __launch_bounds__(kThreads, 1)
     convolve(const __grid_constant__ ConvolveParameters p) {
   using L = Layout<kState>;
   extern __shared__ __align__(1024) std::byte shared[];
-  const Block<kState> block(p.steps.sizes);
+  const Block<kState, kColumns> block(p.steps.sizes);
   auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
   if (threadIdx.x == 0) {
     const auto readers = 32U * static_cast<std::uint32_t>(block.tiles());
@@ -388,38 +407,37 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int warp = uniform_warp_index();
   if (warp < kStateWarps) {
     setmaxnreg_inc<160>();
-    run_states<kState>(p, block, shared);
+    run_states<kState, kColumns>(p, block, shared);
   } else {
     setmaxnreg_dec<96>();
     if (warp == kProducer) {
-      produce<kState>(p, block, shared);
+      produce<kState, kColumns>(p, block, shared);
     } else if (warp - kStateWarps < block.tiles()) {
-      run_convolution<kState, kNarrow>(p, block, warp - kStateWarps, shared);
+      run_convolution<kState, kColumns, kNarrow>(p, block, warp - kStateWarps, shared);
     }
   }
 }
 
-template <int kState, bool kNarrow>
+template <int kState, int kColumns, bool kNarrow>
 cudaError_t launch(const ConvolveParameters& p, cudaStream_t stream) {
   using L = Layout<kState>;
-  const cudaError_t status = cudaFuncSetAttribute(
-      convolve<kState, kNarrow>, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kBytes);
+  const auto kernel = convolve<kState, kColumns, kNarrow>;
+  const cudaError_t status =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kBytes);
   if (status != cudaSuccess) return status;
   const Sizes& s = p.steps.sizes;
   const dim3 grid(static_cast<unsigned>(s.groups * ((s.group_units + kUnits - 1) / kUnits)),
                   static_cast<unsigned>(s.segments));
-  return launch_dependent(convolve<kState, kNarrow>, grid, kThreads, L::kBytes, stream, p);
+  return launch_dependent(kernel, grid, kThreads, L::kBytes, stream, p);
 }
 
 }  // namespace
 
 cudaError_t launch_convolve(const ConvolveParameters& parameters, cudaStream_t stream) {
-  const auto with = [&]<bool kNarrow>() {
-    return parameters.state == 128 ? launch<128, kNarrow>(parameters, stream)
-                                   : launch<64, kNarrow>(parameters, stream);
-  };
-  return parameters.width < conv1d::kTaps ? with.template operator()<true>()
-                                          : with.template operator()<false>();
+  return with_kernel(parameters, [&]<int kState, int kColumns>() {
+    return parameters.width < conv1d::kTaps ? launch<kState, kColumns, true>(parameters, stream)
+                                            : launch<kState, kColumns, false>(parameters, stream);
+  });
 }
 
 }  // namespace stowage::kernels::conv_scan

@@ -26,6 +26,7 @@ struct ConvolveParameters {
   int piece_chunks = 0;          ///< chunks of a piece; divides those of a segment
   float* partials = nullptr;     ///< states at the far edges of pieces, or nullptr for none
   float* through = nullptr;      ///< (pieces, heads), as in ssd::StatesDirection
+  int columns = ssd::kPart;      ///< as of ssd::columns_of
 };
 cudaError_t launch_convolve(const ConvolveParameters& parameters, cudaStream_t stream);
 

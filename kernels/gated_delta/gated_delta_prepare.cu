@@ -74,9 +74,12 @@ struct Sum {
                                       const std::uint32_t (&low)[4]) {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      mma_bf16(main[j], a.high, high[2 * j], high[2 * j + 1]);
-      mma_bf16(rest[j], a.low, high[2 * j], high[2 * j + 1]);
-      mma_bf16(rest[j], a.high, low[2 * j], low[2 * j + 1]);
+      mma_16x8x16(main[j][0], main[j][1], main[j][2], main[j][3], a.high, high[2 * j],
+                  high[2 * j + 1]);
+      mma_16x8x16(rest[j][0], rest[j][1], rest[j][2], rest[j][3], a.low, high[2 * j],
+                  high[2 * j + 1]);
+      mma_16x8x16(rest[j][0], rest[j][1], rest[j][2], rest[j][3], a.high, low[2 * j],
+                  low[2 * j + 1]);
     }
   }
   __device__ __forceinline__ Split split(float sign) const {
@@ -327,8 +330,10 @@ __global__ void __launch_bounds__(kThreads, 2)
       for (int j = 0; j < 4; ++j) {
         if (j > at.warp) break;
         load_b(b, tiles + kK + tile, 16 * j, 2 * k % 8, at.lane);
-        mma_bf16(pairs[2 * j], a, b[0], b[1]);
-        mma_bf16(pairs[2 * j + 1], a, b[2], b[3]);
+        mma_16x8x16(pairs[2 * j][0], pairs[2 * j][1], pairs[2 * j][2], pairs[2 * j][3], a, b[0],
+                    b[1]);
+        mma_16x8x16(pairs[2 * j + 1][0], pairs[2 * j + 1][1], pairs[2 * j + 1][2],
+                    pairs[2 * j + 1][3], a, b[2], b[3]);
       }
     }
     __syncthreads();  // q and k have been read

@@ -159,6 +159,18 @@ __device__ __forceinline__ void load_transposed(std::uint32_t (&a)[4], std::uint
   ldmatrix_x4_trans(a, tile_address(tile, token, 2 * at.warp + at.lane / 8 % 2));
 }
 
+/// The same of all tokens of a chunk.
+__device__ __forceinline__ void load_tokens(std::uint32_t (&a)[kC / 4], std::uint32_t tile,
+                                            const Place& at) {
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    std::uint32_t some[4];
+    load_transposed(some, tile, k, at);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[4 * k + i] = some[i];
+  }
+}
+
 /// An accumulator rounded to the A operand of the next product.
 template <int kCount>
 __device__ __forceinline__ void to_operand(std::uint32_t (&a)[kCount],
@@ -192,16 +204,17 @@ __device__ __forceinline__ void scale_columns(float (&d)[kCount], const Factor& 
   }
 }
 
-/// Issues d (+)= a b, b (16 kSteps, kN) of tiles whose rows are along N (K-major).
-template <int kN, int kSteps>
-__device__ __forceinline__ void issue_rows(float (&d)[kN / 2], const std::uint32_t (&a)[4 * kSteps],
+/// Issues d (+)= a b, b (., kN) of tiles whose rows are along N (K-major): the steps [kFirst, kEnd)
+/// of 16 of K.
+template <int kN, int kFirst, int kEnd, int kCount>
+__device__ __forceinline__ void issue_rows(float (&d)[kN / 2], const std::uint32_t (&a)[kCount],
                                            std::uint32_t tile, bool add) {
   const std::uint64_t b = wgmma_descriptor(tile, Swizzle::b128, 16, 8 * row_bytes(Swizzle::b128));
   wgmma_fence();
 #pragma unroll
-  for (int k = 0; k < kSteps; ++k)
+  for (int k = kFirst; k < kEnd; ++k)
     Wgmma<kN>::template rs<0>(d, a[4 * k], a[4 * k + 1], a[4 * k + 2], a[4 * k + 3],
-                              advance(b, k / 4 * kTileBytes + k % 4 * 32), add || k > 0);
+                              advance(b, k / 4 * kTileBytes + k % 4 * 32), add || k > kFirst);
   wgmma_commit_group();
 }
 

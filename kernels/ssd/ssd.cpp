@@ -32,7 +32,7 @@ std::string SsdShape::fault() const {
 }
 
 bool SsdShape::on_tensor_cores(Dtype storage) const {
-  return storage == Dtype::bf16 && head_dim % 64 == 0 && (state == 64 || state == 128) &&
+  return storage == Dtype::bf16 && ssd::is_served(heads, head_dim, groups, state) &&
          machine().wgmma();
 }
 

@@ -25,6 +25,28 @@ CUtensorMap tile_map(const void* base, std::int64_t tokens, std::int64_t width, 
                                  hopper::Swizzle::b128, tiles == 1 ? 128 : 256);
 }
 
+/// Its first columns as heads of kCutColumns: (column, token, head), `columns` of `rows` tokens a
+/// box.
+CUtensorMap head_map(const void* base, const Sizes& sizes, std::int64_t stride, int columns,
+                     int rows = kChunk) {
+  const std::uint64_t extents[] = {kCutColumns, static_cast<std::uint64_t>(sizes.tokens),
+                                   static_cast<std::uint64_t>(sizes.heads)};
+  const std::uint64_t strides[] = {static_cast<std::uint64_t>(stride) * 2, kCutColumns * 2};
+  const std::uint32_t box[] = {static_cast<std::uint32_t>(columns),
+                               static_cast<std::uint32_t>(rows), 1};
+  return hopper::make_tensor_map(hopper::TensorMapType::bf16, base, extents, strides, box,
+                                 columns == kPart ? hopper::Swizzle::b128 : hopper::Swizzle::b32,
+                                 128);
+}
+
+/// The sizes of kernels whose units are heads, if those of `sizes` cut them.
+Sizes of_heads(Sizes sizes, int columns) {
+  if (columns == kPart) return sizes;
+  sizes.units = sizes.heads;
+  sizes.group_units = sizes.heads / sizes.groups;
+  return sizes;
+}
+
 CUtensorMap xbc_map(const SsdCudaShape& shape, const Sizes& sizes, const void* xbc, int tiles) {
   return tile_map(xbc, shape.tokens, sizes.c_column + sizes.groups * shape.state, shape.xbc_stride,
                   tiles);
@@ -98,6 +120,7 @@ void forward_from_states(const SsdCudaShape& shape, const Sizes& sizes, const Ss
     EnterParameters enter;
     enter.sizes = sizes;
     enter.state = shape.state;
+    enter.columns = columns_of(shape.head_dim);
     enter.spans = space.common.spans;
     enter.partials = space.partial.states;
     enter.through = space.partial.through;
@@ -108,6 +131,7 @@ void forward_from_states(const SsdCudaShape& shape, const Sizes& sizes, const Ss
   ScanParameters scan;
   scan.sizes = sizes;
   scan.state = shape.state;
+  scan.columns = columns_of(shape.head_dim);
   scan.x = xbc_map(shape, sizes, args.xbc, kScanUnits);
   scan.bc = xbc_map(shape, sizes, args.xbc, shape.state / kPart);
   scan.records = space.common.records;
@@ -133,6 +157,7 @@ void backward_from_records(const SsdCudaShape& shape, const SsdCudaBackward& arg
   StatesParameters states;
   states.sizes = sizes;
   states.state = shape.state;
+  states.columns = columns_of(shape.head_dim);
   states.directions = 2;
   states.direction[0] = state_direction(shape, sizes, args.xbc, args.initial_state, space.state);
   states.direction[0].images = space.states;
@@ -149,10 +174,21 @@ void backward_from_records(const SsdCudaShape& shape, const SsdCudaBackward& arg
   check(launch_chunk_states(states, stream), "chunk states");
 
   GradientParameters gradient;
-  gradient.sizes = sizes;
   gradient.state = shape.state;
-  gradient.x = xbc_map(shape, sizes, args.xbc, 1);
-  gradient.dy = tile_map(args.dy, shape.tokens, width, shape.y_stride, 1);
+  gradient.columns = columns_of(shape.head_dim);
+  gradient.sizes = of_heads(sizes, gradient.columns);
+  if (gradient.columns == kPart) {
+    gradient.x = xbc_map(shape, sizes, args.xbc, 1);
+    gradient.dy = tile_map(args.dy, shape.tokens, width, shape.y_stride, 1);
+  } else {
+    constexpr int kRest = kCutColumns - kPart;
+    gradient.x = head_map(args.xbc, sizes, shape.xbc_stride, kPart);
+    gradient.x_rest = head_map(args.xbc, sizes, shape.xbc_stride, kRest);
+    gradient.dy = head_map(args.dy, sizes, shape.y_stride, kPart);
+    gradient.dy_rest = head_map(args.dy, sizes, shape.y_stride, kRest);
+    gradient.dx = head_map(args.dxbc, sizes, shape.dxbc_stride, kPart, kWarpRows);
+    gradient.dx_rest = head_map(args.dxbc, sizes, shape.dxbc_stride, kRest, kWarpRows);
+  }
   gradient.bc = xbc_map(shape, sizes, args.xbc, shape.state / kPart);
   gradient.records = space.common.records;
   gradient.spans = space.common.spans;
@@ -173,7 +209,7 @@ void backward_from_records(const SsdCudaShape& shape, const SsdCudaBackward& arg
   check(launch_gradient(gradient, stream), "gradient");
 
   FinishParameters finish;
-  finish.sizes = sizes;
+  finish.sizes = gradient.sizes;
   finish.dt_raw = args.dt_raw;
   finish.dt_stride = shape.dt_stride;
   finish.a_log = args.a_log;
@@ -202,6 +238,7 @@ void ssd_cuda_forward(const SsdCudaShape& shape, const SsdCudaForward& args, cud
   StatesParameters states;
   states.sizes = sizes;
   states.state = shape.state;
+  states.columns = columns_of(shape.head_dim);
   states.direction[0] = state_direction(shape, sizes, args.xbc, args.initial_state, space.partial);
   states.records = space.common.records;
   states.spans = space.common.spans;

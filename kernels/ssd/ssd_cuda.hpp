@@ -17,7 +17,7 @@ namespace stowage::kernels {
 struct SsdCudaShape {
   std::int64_t tokens = 0;  ///< n
   int heads = 0;            ///< H, a multiple of groups
-  int head_dim = 0;         ///< P, a multiple of 64
+  int head_dim = 0;         ///< P, as of ssd::is_served
   int groups = 0;           ///< G
   int state = 0;            ///< N, 64 or 128
   float dt_min = 0;         ///< step sizes are clamped to [dt_min, dt_max] after softplus

@@ -54,6 +54,52 @@ __device__ __forceinline__ float sigmoid_of_softplus(float dt) {
   return dt < 0.125F ? series : 1 - ex2(-kLog2E * dt);
 }
 
+/// The head of a unit's strip; kColumns as of columns_of.
+template <int kColumns>
+__device__ __forceinline__ int head_of(const Sizes& sizes, int unit, int strip) {
+  if constexpr (kColumns == kPart) return unit / sizes.parts;
+  return (unit * kStrips + strip) / (kColumns / kStrip);
+}
+
+/// Heads that a unit may have columns of.
+template <int kColumns>
+inline constexpr int kUnitHeads = kColumns == kPart ? 1 : 2;
+
+/// The first of a unit's heads, and the last.
+template <int kColumns>
+__device__ __forceinline__ int unit_head(const Sizes& sizes, int unit, int which) {
+  return head_of<kColumns>(sizes, unit, which * (kStrips - 1));
+}
+
+/// The heads of a block of the scan whose units cut them: at most kScanUnits neighbours, each with
+/// a place. `base`: the block's first unit in its group.
+template <int kColumns>
+struct CutHeads {
+  static constexpr int kHeadStrips = kColumns / kStrip;
+  static_assert((kScanUnits * kStrips + kHeadStrips - 2) / kHeadStrips < kScanUnits ||
+                kColumns == kPart);
+  int before;  ///< strips of the first head that lie before the block
+  __device__ __forceinline__ explicit CutHeads(int base) : before(base * kStrips % kHeadStrips) {}
+  /// The place of the head of a strip of unit v.
+  __device__ __forceinline__ int of(int v, int strip) const {
+    return (before + v * kStrips + strip) / kHeadStrips;
+  }
+  /// Strips of unit v that its first head has.
+  __device__ __forceinline__ int own(int v) const {
+    return min(kHeadStrips - (before + v * kStrips) % kHeadStrips, kStrips);
+  }
+  /// Whether the head at a place begins in the first `units` units of the block.
+  __device__ __forceinline__ bool begins(int place, int units) const {
+    const int strip = place * kHeadStrips - before;
+    return strip >= 0 && strip < units * kStrips;
+  }
+  /// The head at a place; beyond the group's last one, that one again.
+  __device__ __forceinline__ static int at(const Sizes& s, int group, int base, int place) {
+    const int first = (group * s.group_units + base) * kStrips / kHeadStrips;
+    return min(first + place, (group + 1) * s.group_units * kStrips / kHeadStrips - 1);
+  }
+};
+
 /// Loads tiles of columns [column, ..) of 64 tokens, as many as a box of the map has.
 __device__ __forceinline__ void load_tiles(std::byte* to, const CUtensorMap* map, Mbarrier* barrier,
                                            int column, int token,
@@ -303,7 +349,7 @@ __device__ __forceinline__ void store_fragment(float* fragment, const float (&s)
 /// What enters a segment: the local states of the pieces before it (after it, in reverse), each
 /// decayed through those between, nearest first, until a document boundary, the edge, or a piece of
 /// which nothing is left (its decay is negative).
-template <int kState>
+template <int kState, int kColumns>
 __device__ __forceinline__ void incoming_state(float (&s)[kState / 2], const Sizes& sizes,
                                                int segment, bool reverse, int unit,
                                                const Span* spans, const float* partials,
@@ -322,7 +368,7 @@ __device__ __forceinline__ void incoming_state(float (&s)[kState / 2], const Siz
     }
     if (spans[chunk * kChunk].start != 0) return;
     const int piece = reverse ? border : border - 1;
-    const float across = through[piece * sizes.heads + unit / sizes.parts];
+    const float across = through[piece * sizes.heads + head_of<kColumns>(sizes, unit, at.warp)];
     if (across < 0) return;
     add_fragment<kState>(
         s, partials + (static_cast<std::int64_t>(piece) * sizes.units + unit) * size, decay, at);

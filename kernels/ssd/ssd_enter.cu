@@ -47,7 +47,7 @@ struct Factors {
   }
 };
 
-template <int kState>
+template <int kState, int kColumns>
 __global__ void __launch_bounds__(kThreads) enter(const EnterParameters p) {
   constexpr int kQuads = kPart * kState / 4 / kThreads;  // of a thread, four values each
   griddepcontrol_launch_dependents();
@@ -62,10 +62,11 @@ __global__ void __launch_bounds__(kThreads) enter(const EnterParameters p) {
     sum[i].z += factor * v.z;
     sum[i].w += factor * v.w;
   };
+  const int head = head_of<kColumns>(p.sizes, unit, static_cast<int>(threadIdx.x % 128) / 32);
   float decay = 1;
   bool more = true;
   for (int border = segment * p.sizes.pieces; more; border -= 32) {
-    const Factors factors(p, unit / p.sizes.parts, border, decay, lane);
+    const Factors factors(p, head, border, decay, lane);
 #pragma unroll 2
     for (int k = 0; k < factors.count; ++k) {
       const float factor = __shfl_sync(kAll, factors.mine, k);
@@ -101,8 +102,9 @@ __global__ void __launch_bounds__(kThreads) enter(const EnterParameters p) {
 cudaError_t launch_enter(const EnterParameters& parameters, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(parameters.sizes.units),
                   static_cast<unsigned>(parameters.sizes.segments));
-  const auto kernel = parameters.state == 128 ? enter<128> : enter<64>;
-  return launch_dependent(kernel, grid, kThreads, 0, stream, parameters);
+  return with_kernel(parameters, [&]<int kState, int kColumns>() {
+    return launch_dependent(enter<kState, kColumns>, grid, kThreads, 0, stream, parameters);
+  });
 }
 
 }  // namespace stowage::kernels::ssd

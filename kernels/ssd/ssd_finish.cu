@@ -3,8 +3,8 @@
 //   ddt_raw = ddt sigmoid(dt_raw + dt_bias) where dt is not clamped, ddt = sum over a head's units
 //   ddt_bias = sum_t ddt_raw,   dA_log = A sum dA,   dD = sum dD, over chunks in a fixed order
 //
-// Heads of one unit (P = 64) have their ddt_raw already; for the others one block a chunk and 16
-// heads turns (unit, token) into (token, head) through shared memory. Then one block a head adds
+// Heads of one unit (P = 64, 80) have their ddt_raw already; for the others one block a chunk and
+// 16 heads turns (unit, token) into (token, head) through shared memory. Then one block a head adds
 // the chunks. Deterministic.
 
 #include "kernels/ssd/ssd_device.cuh"

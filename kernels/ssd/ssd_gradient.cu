@@ -1,5 +1,6 @@
 // Backward of the scan: persistent blocks, a tile is one chunk of 64 tokens and one group, all its
-// units in turn.
+// units in turn. Here heads of 80 columns are units: 64 columns, and 16 in tiles of their own; two
+// stages, as three do not fit. Their images have the scales of the two units that they lie in.
 //
 // With S the state before the chunk, G the adjoint after it (both from ssd_states.cu, fp16 tiles),
 // a the chunk's running log decay, L_ij = 2^(a_i - a_j) for j <= i of one document, e_i = 2^(a_i)
@@ -29,13 +30,12 @@
 
 #include "kernels/hopper/setmaxnreg.cuh"
 #include "kernels/ssd/ssd_gradient.cuh"
+#include "kernels/ssd/ssd_unit_rows.cuh"
 
 namespace stowage::kernels::ssd {
 namespace {
 
 using namespace gradient_frame;
-
-constexpr int kStateSteps = 2;  ///< K steps of a product with an image at once
 
 /// Issues d = (accumulate d) + A B with both operands row by row along K.
 template <int kK>
@@ -51,26 +51,48 @@ __device__ __forceinline__ void issue_rows(float (&d)[32], const std::byte* a, c
   wgmma_commit_group();
 }
 
-/// The same for fp16.
-template <int kK>
-__device__ __forceinline__ void issue_rows_f16(float (&d)[32], const std::byte* a,
+/// Issues dM = X dY^T of the unit of a stage.
+template <class L>
+__device__ __forceinline__ void issue_pairs(float (&d)[32], const std::byte* stage) {
+  if constexpr (L::kRest == 0) {
+    issue_rows<kPart>(d, stage, stage + kTileBytes);
+  } else {
+    const std::uint64_t da = k_major<Swizzle::b128>(stage);
+    const std::uint64_t db = k_major<Swizzle::b128>(stage + kTileBytes);
+    const std::byte* rest = stage + L::kRestOffset;
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kPart / kKStep; ++k) {
+      Wgmma<64>::ss<0, 0>(d, advance(da, k * kKMajorStep), advance(db, k * kKMajorStep), k > 0);
+    }
+    Wgmma<64>::ss<0, 0>(d, k_major<Swizzle::b32>(rest), k_major<Swizzle::b32>(rest + L::kRestBytes),
+                        1);
+    wgmma_commit_group();
+  }
+}
+
+/// Issues A B for fp16, A of 64 rows and B of 2 kFloats, whose tiles of 64 along K are `step` bytes
+/// apart.
+template <int kK, int kStep = kTileBytes, int kFloats>
+__device__ __forceinline__ void issue_rows_f16(float (&d)[kFloats], const std::byte* a,
                                                const std::byte* b) {
   const std::uint64_t da = k_major<Swizzle::b128>(a);
   const std::uint64_t db = k_major<Swizzle::b128>(b);
   wgmma_fence();
 #pragma unroll
   for (int k = 0; k < kK / kKStep; ++k) {
-    const std::uint32_t offset = (k / 4) * kTileBytes + (k % 4) * kKMajorStep;
-    Wgmma<64>::ss_f16<0, 0>(d, advance(da, offset), advance(db, offset), k > 0);
+    const std::uint32_t inside = (k % 4) * kKMajorStep;
+    Wgmma<2 * kFloats>::template ss_f16<0, 0>(d, advance(da, (k / 4) * kTileBytes + inside),
+                                              advance(db, (k / 4) * kStep + inside), k > 0);
   }
   wgmma_commit_group();
 }
 
 /// Leaves B in fp16 with rows scaled to one magnitude, and what undoes that: the partner of the
 /// images. Two threads a row; a copy has its original's place in the tile.
-template <int kState>
+template <int kState, int kColumns>
 __device__ __forceinline__ void convert_b(std::byte* shared, const Place& at) {
-  using L = Layout<kState>;
+  using L = Layout<kState, kColumns>;
   constexpr int kPieces = kState / 16;  // of 16 bytes
   const int row = at.thread / 2, half = at.thread % 2;
   const int first = kState == 128 ? half * kTileBytes + row * 128 : row * 128 + half * 64;
@@ -159,12 +181,12 @@ __device__ __forceinline__ float2 take_diagonal(float (&d)[32], const Place& at)
 }
 
 /// Warpgroup 1.
-template <int kState>
-__device__ void inside(const GradientParameters& p, const Tile& tile, RingPosition<kStages>& ring,
-                       std::byte* shared, const Place& at) {
-  using L = Layout<kState>;
+template <int kState, int kColumns>
+__device__ void inside(const GradientParameters& p, const Tile& tile,
+                       Ring<Layout<kState, kColumns>>& ring, std::byte* shared, const Place& at) {
+  using L = Layout<kState, kColumns>;
   const int chunk = tile.chunk(), group = tile.group();
-  auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
+  auto* barriers = reinterpret_cast<typename L::Barriers*>(shared + L::kBarrierOffset);
   auto* vectors = reinterpret_cast<Vectors*>(shared + L::kVectorOffset);
   const std::byte* b = shared + L::kBOffset;
   std::byte* staging = shared + L::kStagingOffset + at.warp * kStagingBytes;
@@ -178,31 +200,37 @@ __device__ void inside(const GradientParameters& p, const Tile& tile, RingPositi
   for (float& value : dcb) value = 0;
   wgmma_wait_group<0>();
   named_barrier_sync(kInsideBarrier, 128);  // all are done with the tile before
-  convert_b<kState>(shared, at);
+  convert_b<kState, kColumns>(shared, at);
   named_barrier_sync(kInsideBarrier, 128);
   mask(cb, end0, end1, at);
   const float2 own = take_diagonal(cb, at);  // C_j B_j, apart: see above
 
   float dm[32];
   mbarrier_wait(&barriers->full[ring.stage], ring.parity);
-  const std::byte* first = shared + ring.stage * L::kStageTiles * kTileBytes;
-  issue_rows<kPart>(dm, first, first + kTileBytes);
+  const std::byte* first = shared + ring.stage * L::kStageBytes;
+  issue_pairs<L>(dm, first);
   wgmma_wait_group<0>();
   Head head(p.sizes, group);
   for (int u = 0; u < p.sizes.group_units; ++u, ring.next(), head.next(p.sizes)) {
     const int unit = group * p.sizes.group_units + u;
-    const float skip = parameter(p.d, head.index, p.bf16_parameters);
-    const std::byte* dy = shared + (ring.stage * L::kStageTiles + 1) * kTileBytes;
-    const std::byte* g = dy + (1 + L::kStateTiles) * kTileBytes;
+    const float skip = parameter(p.d, L::kRest == 0 ? head.index : unit, p.bf16_parameters);
+    const std::byte* stage = shared + ring.stage * L::kStageBytes;
+    const std::byte* dy = stage + kTileBytes;
+    const std::byte* dy_rest = stage + L::kRestOffset + L::kRestBytes;
+    const std::byte* g = stage + L::kImageOffset + L::kImageBytes;
     const float* factors =
-        reinterpret_cast<const float*>(shared + L::kFactorOffset) + ring.stage * kFactorFloats;
+        reinterpret_cast<const float*>(shared + L::kFactorOffset) + ring.stage * L::kFactorFloats;
     Vectors& v = vectors[ring.stage];
 
     float dx[32];
+    float rest[8];  // of its columns beyond 64
     std::uint32_t m[16];
     float column0 = 0, column1 = 0;
     float rows[16];
-    issue_rows_f16<kState>(dx, shared + L::kHalfOffset, g);
+    issue_rows_f16<kState, L::kImageTileBytes>(dx, shared + L::kHalfOffset, g);
+    if constexpr (L::kRest != 0) {
+      issue_rows_f16<kState, L::kImageTileBytes>(rest, shared + L::kHalfOffset, g + kPart * 128);
+    }
     const float dt0 = factors[kStep + at.row], dt1 = factors[kStep + at.row + 8];
     const float log0 = factors[kLog + at.row], log1 = factors[kLog + at.row + 8];
 #pragma unroll
@@ -226,24 +254,44 @@ __device__ void inside(const GradientParameters& p, const Tile& tile, RingPositi
       }
     }
     const float2 skips = diagonal(dm, at);
-    const float scale = factors[kScale + 1];
     const auto* row_scales = reinterpret_cast<const float*>(shared + L::kRowScaleOffset);
-    const float o0 = factors[kOut + at.row] * (row_scales[at.row] * scale);
-    const float o1 = factors[kOut + at.row + 8] * (row_scales[at.row + 8] * scale);
-    wgmma_wait_group<0>();
-    RingPosition<kStages> after = ring;  // the next unit's dM runs beside the rest of this one
-    if (u + 1 < p.sizes.group_units) after.next();
-    const std::byte* next = shared + after.stage * L::kStageTiles * kTileBytes;
-    mbarrier_wait(&barriers->full[after.stage], after.parity);
-    issue_rows<kPart>(dm, next, next + kTileBytes);
+    float o0[L::kUnits], o1[L::kUnits];
 #pragma unroll
-    for (int i = 0; i < 32; ++i) dx[i] *= (i & 2) ? o1 : o0;
+    for (int k = 0; k < L::kUnits; ++k) {
+      const float scale = factors[kScale + k * kScaleFloats + 1];
+      o0[k] = factors[kOut + at.row] * (row_scales[at.row] * scale);
+      o1[k] = factors[kOut + at.row + 8] * (row_scales[at.row + 8] * scale);
+    }
+    const auto out = [&](int i) {  // of accumulator i
+      const bool second = L::unit_of(unit, i / 8) != 0;
+      return second ? ((i & 2) ? o1[L::kUnits - 1] : o0[L::kUnits - 1]) : ((i & 2) ? o1[0] : o0[0]);
+    };
+    wgmma_wait_group<0>();
+    Ring<L> after = ring;  // the next unit's dM runs beside the rest of this one
+    if (u + 1 < p.sizes.group_units) after.next();
+    const std::byte* next = shared + after.stage * L::kStageBytes;
+    mbarrier_wait(&barriers->full[after.stage], after.parity);
+    issue_pairs<L>(dm, next);
+#pragma unroll
+    for (int i = 0; i < 32; ++i) dx[i] *= out(i);
+    if constexpr (L::kRest != 0) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) rest[i] *= out(32 + i);
+    }
     const std::uint64_t ddy = mn_major<Swizzle::b128>(dy, kTileBytes);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       Wgmma<64>::rs<1>(dx, m[4 * k], m[4 * k + 1], m[4 * k + 2], m[4 * k + 3],
                        advance(ddy, k * kMnMajorStep), 1);
+    }
+    if constexpr (L::kRest != 0) {
+      const std::uint64_t drest = mn_major<Swizzle::b32>(dy_rest, L::kRestBytes);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        Wgmma<kStrip>::rs<1>(rest, m[4 * k], m[4 * k + 1], m[4 * k + 2], m[4 * k + 3],
+                             advance(drest, k * 32 * kKStep), 1);
+      }
     }
     wgmma_commit_group();
 
@@ -267,79 +315,32 @@ __device__ void inside(const GradientParameters& p, const Tile& tile, RingPositi
     std::uint32_t pairs[4][4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) load_rows(pairs[k], shared_address(dy), k, at);
+    std::uint32_t rest_pairs[4];
+    if constexpr (L::kRest != 0) load_rest(rest_pairs, dy_rest, at);
     wgmma_wait_group<0>();
     mbarrier_arrive(&barriers->empty[ring.stage]);
-#pragma unroll
-    for (int i = 0; i < 32; i += 2) {
+    const auto finish = [&](float& low, float& high, int i, std::uint32_t pair) {
       const float dt = (i & 2) ? dt1 : dt0;
       const float same = skip + dt * ((i & 2) ? own.y : own.x);
-      const std::uint32_t pair = pairs[i / 8][i % 8 / 2];
-      dx[i] = dt * dx[i] + same * unpack_low(pair);
-      dx[i + 1] = dt * dx[i + 1] + same * unpack_high(pair);
+      low = dt * low + same * unpack_low(pair);
+      high = dt * high + same * unpack_high(pair);
+    };
+#pragma unroll
+    for (int i = 0; i < 32; i += 2) finish(dx[i], dx[i + 1], i, pairs[i / 8][i % 8 / 2]);
+    if constexpr (L::kRest == 0) {
+      send_rows(staging, dx, &p.dxbc, unit, chunk * kChunk, at);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 8; i += 2) finish(rest[i], rest[i + 1], i, rest_pairs[i / 2]);
+      send_head(p, staging, shared + L::kRestStagingOffset + at.warp * L::kRestStagingBytes, dx,
+                rest, unit, chunk * kChunk, at);
     }
-    send_rows(staging, dx, &p.dxbc, unit, chunk * kChunk, at);
   }
   mbarrier_arrive(&barriers->group_empty);
   mask(dcb, end0, end1, at);
   store_tiles<8>(shared_address(shared + L::kPairOffset), dcb, at);
   fence_proxy_async();
   named_barrier_arrive(kPairBarrier, 256);
-}
-
-/// The scales of rows row and row + 8 of a tile of bf16.
-struct RowScales {
-  float factor[2];
-
-  __device__ __forceinline__ RowScales(const std::byte* tile, const Place& at) {
-    std::uint32_t largest[2] = {0, 0};  // by pairs
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      std::uint32_t pairs[4];
-      load_rows(pairs, shared_address(tile), k, at);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        largest[i % 2] = __vmaxu2(largest[i % 2], pairs[i] & 0x7FFF7FFFU);
-      }
-    }
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      std::uint32_t bits = max(largest[h] << 16, largest[h] & 0xFFFF0000U);
-      bits = max(bits, __shfl_xor_sync(0xFFFFFFFFU, bits, 1));
-      bits = max(bits, __shfl_xor_sync(0xFFFFFFFFU, bits, 2));
-      factor[h] = HalfScale(bits).factor;
-    }
-  }
-  __device__ __forceinline__ float inverse(int h) const { return power_inverse(factor[h]); }
-};
-
-/// d = A B: A a tile of bf16, taken as fp16 with scaled rows; B, an image, has K along its rows.
-/// In two steps, as the sums beside d leave few registers.
-template <int kState>
-__device__ __forceinline__ void multiply_state(float (&d)[kState / 2], const std::byte* tile,
-                                               const RowScales& scales, const std::byte* b,
-                                               const Place& at) {
-  const std::uint64_t db = mn_major<Swizzle::b128>(b, kTileBytes);
-#pragma unroll
-  for (int step = 0; step < 4; step += kStateSteps) {
-    std::uint32_t a[kStateSteps][4];
-#pragma unroll
-    for (int k = 0; k < kStateSteps; ++k) {
-      load_rows(a[k], shared_address(tile), step + k, at);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float factor = scales.factor[i % 2];
-        a[k][i] = pack_f16(factor * unpack_low(a[k][i]), factor * unpack_high(a[k][i]));
-      }
-    }
-    wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < kStateSteps; ++k) {
-      Wgmma<kState>::template rs_f16<1>(d, a[k][0], a[k][1], a[k][2], a[k][3],
-                                        advance(db, (step + k) * kMnMajorStep), step + k > 0);
-    }
-    wgmma_commit_group();
-    wgmma_wait_group<0>();
-  }
 }
 
 /// sum += factor t by rows, and the rows' products of t with the tiles of a (64, N) matrix.
@@ -388,11 +389,11 @@ __device__ __forceinline__ void send_columns(const GradientParameters& p,
 }
 
 /// Warpgroup 2.
-template <int kState>
-__device__ void across(const GradientParameters& p, const Tile& tile, RingPosition<kStages>& ring,
-                       std::byte* shared, const Place& at) {
-  using L = Layout<kState>;
-  auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
+template <int kState, int kColumns>
+__device__ void across(const GradientParameters& p, const Tile& tile,
+                       Ring<Layout<kState, kColumns>>& ring, std::byte* shared, const Place& at) {
+  using L = Layout<kState, kColumns>;
+  auto* barriers = reinterpret_cast<typename L::Barriers*>(shared + L::kBarrierOffset);
   auto* vectors = reinterpret_cast<Vectors*>(shared + L::kVectorOffset);
   const std::byte* b = shared + L::kBOffset;
   const std::byte* c = shared + L::kCOffset;
@@ -404,26 +405,30 @@ __device__ void across(const GradientParameters& p, const Tile& tile, RingPositi
   for (int i = 0; i < kState / 2; ++i) db[i] = dc[i] = 0;
   mbarrier_wait(&barriers->group_full, tile.parity);
   for (int u = 0; u < p.sizes.group_units; ++u, ring.next()) {
-    const std::byte* x = shared + ring.stage * L::kStageTiles * kTileBytes;
-    const std::byte* dy = x + kTileBytes;
-    const std::byte* s = dy + kTileBytes;
-    const std::byte* g = s + L::kStateTiles * kTileBytes;
+    const std::byte* stage = shared + ring.stage * L::kStageBytes;
+    const UnitRows<L> x{stage, stage + L::kRestOffset};
+    const UnitRows<L> dy{stage + kTileBytes, x.rest + L::kRestBytes};
+    const std::byte* s = stage + L::kImageOffset;
+    const std::byte* g = s + L::kImageBytes;
+    const int unit = tile.group() * p.sizes.group_units + u;
     const float* factors =
-        reinterpret_cast<const float*>(shared + L::kFactorOffset) + ring.stage * kFactorFloats;
+        reinterpret_cast<const float*>(shared + L::kFactorOffset) + ring.stage * L::kFactorFloats;
     mbarrier_wait(&barriers->full[ring.stage], ring.parity);
     float t[kState / 2];
     const RowScales dy_scales(dy, at);
-    multiply_state<kState>(t, dy, dy_scales, s, at);
-    const float in0 = factors[kIn + at.row] * (dy_scales.inverse(0) * factors[kScale]);
-    const float in1 = factors[kIn + at.row + 8] * (dy_scales.inverse(1) * factors[kScale]);
+    multiply_state<kState, L>(t, dy, dy_scales, factors + kScale, unit, s, at);
+    const float s_scale = image_scale<L>(factors + kScale);
+    const float in0 = factors[kIn + at.row] * (dy_scales.inverse(0) * s_scale);
+    const float in1 = factors[kIn + at.row + 8] * (dy_scales.inverse(1) * s_scale);
     float sum0, sum1;
     add_product<kState>(dc, sum0, sum1, t, c, in0, in1, at);
     mbarrier_wait(&barriers->vectors_empty[ring.stage], ring.parity ^ 1U);
     put_rows(vectors[ring.stage].in, in0 * sum0, in1 * sum1, at);
     const RowScales x_scales(x, at);
-    multiply_state<kState>(t, x, x_scales, g, at);
-    const float out0 = factors[kOut + at.row] * (x_scales.inverse(0) * factors[kScale + 1]);
-    const float out1 = factors[kOut + at.row + 8] * (x_scales.inverse(1) * factors[kScale + 1]);
+    multiply_state<kState, L>(t, x, x_scales, factors + kScale + 1, unit, g, at);
+    const float g_scale = image_scale<L>(factors + kScale + 1);
+    const float out0 = factors[kOut + at.row] * (x_scales.inverse(0) * g_scale);
+    const float out1 = factors[kOut + at.row + 8] * (x_scales.inverse(1) * g_scale);
     const float weight0 = factors[kStep + at.row] * out0;
     const float weight1 = factors[kStep + at.row + 8] * out1;
     mbarrier_arrive(&barriers->empty[ring.stage]);
@@ -457,14 +462,14 @@ __device__ void across(const GradientParameters& p, const Tile& tile, RingPositi
   send_columns<kState>(p, dc, p.sizes.c_column + group * kState, chunk, staging, at);
 }
 
-template <int kState>
+template <int kState, int kColumns>
 __global__ void __launch_bounds__(kThreads, 1)
     gradient(const __grid_constant__ GradientParameters p) {
-  using L = Layout<kState>;
+  using L = Layout<kState, kColumns>;
   extern __shared__ __align__(1024) std::byte shared[];
-  auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
+  auto* barriers = reinterpret_cast<typename L::Barriers*>(shared + L::kBarrierOffset);
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; ++i) {
+    for (int i = 0; i < L::kStages; ++i) {
       mbarrier_init(&barriers->full[i], 1);
       mbarrier_init(&barriers->empty[i], 32 * (8 + kHelpers));
       mbarrier_init(&barriers->vectors_full[i], 32 * 8 + 2);
@@ -478,45 +483,49 @@ __global__ void __launch_bounds__(kThreads, 1)
   griddepcontrol_wait();
   __syncthreads();
   Tile tile(p.sizes);
-  RingPosition<kStages> ring;
+  Ring<L> ring;
   if (threadIdx.x < 128) {
     setmaxnreg_dec<40>();
     if (threadIdx.x == 0) {
-      for (; tile.valid(); tile.next()) load_tile<kState>(p, tile, ring, shared);
+      for (; tile.valid(); tile.next()) load_tile<kState, kColumns>(p, tile, ring, shared);
     } else if (threadIdx.x >= 64) {
       const int half = static_cast<int>(threadIdx.x / 32) - 2;
-      for (; tile.valid(); tile.next()) multiply_states<kState>(p, half, ring, shared);
+      for (; tile.valid(); tile.next())
+        multiply_states<kState, kColumns>(p, tile, half, ring, shared);
     } else if (threadIdx.x >= 32) {
-      for (; tile.valid(); tile.next()) scan_tokens<kState>(p, tile, ring, shared);
+      for (; tile.valid(); tile.next()) scan_tokens<kState, kColumns>(p, tile, ring, shared);
     }
   } else if (threadIdx.x < 256) {
     setmaxnreg_inc<232>();
     const Place at;
-    for (; tile.valid(); tile.next()) inside<kState>(p, tile, ring, shared, at);
+    for (; tile.valid(); tile.next()) inside<kState, kColumns>(p, tile, ring, shared, at);
     finish_sends(at);
   } else {
     setmaxnreg_inc<232>();
     const Place at;
-    for (; tile.valid(); tile.next()) across<kState>(p, tile, ring, shared, at);
+    for (; tile.valid(); tile.next()) across<kState, kColumns>(p, tile, ring, shared, at);
     finish_sends(at);
   }
 }
 
-template <int kState>
+template <int kState, int kColumns>
 cudaError_t launch(const GradientParameters& p, cudaStream_t stream) {
-  using L = Layout<kState>;
-  const cudaError_t status = cudaFuncSetAttribute(
-      gradient<kState>, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kBytes);
+  using L = Layout<kState, kColumns>;
+  const auto kernel = gradient<kState, kColumns>;
+  const cudaError_t status =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kBytes);
   if (status != cudaSuccess) return status;
   const int grid = std::min(p.sizes.chunks * p.sizes.groups, kMultiprocessors);
-  return launch_dependent(gradient<kState>, dim3(static_cast<unsigned>(grid)), kThreads, L::kBytes,
-                          stream, p);
+  return launch_dependent(kernel, dim3(static_cast<unsigned>(grid)), kThreads, L::kBytes, stream,
+                          p);
 }
 
 }  // namespace
 
 cudaError_t launch_gradient(const GradientParameters& parameters, cudaStream_t stream) {
-  return parameters.state == 128 ? launch<128>(parameters, stream) : launch<64>(parameters, stream);
+  return with_kernel(parameters, [&]<int kState, int kColumns>() {
+    return launch<kState, kColumns>(parameters, stream);
+  });
 }
 
 }  // namespace stowage::kernels::ssd

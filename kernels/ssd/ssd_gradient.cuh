@@ -9,13 +9,11 @@
 /// the two warpgroups with the matrix products.
 namespace stowage::kernels::ssd::gradient_frame {
 
-inline constexpr int kStages = 3;
 inline constexpr int kThreads = 384;
 inline constexpr int kHelpers = 3;             ///< warps 1 to 3: scans over tokens, <G, S>
 inline constexpr int kRowFloats = 4 * kChunk;  ///< rows in, log, step, out
 inline constexpr int kIn = 0, kLog = kChunk, kStep = 2 * kChunk, kOut = 3 * kChunk;
 inline constexpr int kScale = kRowFloats;  ///< then the scales of S and G
-inline constexpr int kFactorFloats = kRowFloats + kScaleFloats;
 inline constexpr int kStagingBytes = 2048;
 inline constexpr int kPairBarrier = 1, kInsideBarrier = 2;
 inline constexpr int kRecentChunks = 8;
@@ -31,30 +29,52 @@ struct Vectors {
   float through[4];           ///< halves of <G, S>
 };
 
-template <int kState>
+template <int kStages>
+struct Barriers {
+  Mbarrier full[kStages], empty[kStages], vectors_full[kStages], vectors_empty[kStages];
+  Mbarrier group_full, group_empty;  ///< B and C of a tile
+};
+
+/// kColumns: of a unit of this kernel, 64 or a whole head's, whose columns beyond 64 are tiles of
+/// their own. The rows of S and G are those columns.
+template <int kState, int kColumns>
 struct Layout {
+  static constexpr int kRest = kColumns - kPart;
+  static constexpr int kRestBytes = kChunk * kRest * 2;
+  static constexpr int kUnits = kUnitHeads<kColumns>;  ///< of the state pass, that a unit lies in
   static constexpr int kStateTiles = kState / 64;
-  static constexpr int kStageTiles = 2 + 2 * kStateTiles;  ///< X, dY, S, G
-  static constexpr int kBOffset = kStages * kStageTiles * kTileBytes;
+  static constexpr int kImageTileBytes = kColumns * 128;
+  static constexpr int kImageBytes = kStateTiles * kImageTileBytes;
+  static constexpr int kImageOffset = 2 * kTileBytes;  ///< in a stage: X, dY, S, G, rests of X, dY
+  static constexpr int kRestOffset = kImageOffset + 2 * kImageBytes;
+  static constexpr int kStageBytes = kRestOffset + 2 * kRestBytes;
+  static constexpr int kStages = kStageBytes > 6 * kTileBytes ? 2 : 3;  ///< as many as fit
+  using Barriers = gradient_frame::Barriers<kStages>;
+  static constexpr int kFactorFloats = kRowFloats + kUnits * kScaleFloats;
+  static constexpr int kBOffset = kStages * kStageBytes;
   static constexpr int kCOffset = kBOffset + kStateTiles * kTileBytes;
   static constexpr int kPairOffset = kCOffset + kStateTiles * kTileBytes;  ///< dCB^T
   static constexpr int kHalfOffset = kPairOffset + kTileBytes;  ///< B in fp16, rows scaled
   static constexpr int kStagingOffset = kHalfOffset + kStateTiles * kTileBytes;
-  static constexpr int kFactorOffset = kStagingOffset + 8 * kStagingBytes;
+  static constexpr int kRestStagingBytes = kRestBytes / 4;  ///< of a warp that sends dX
+  static constexpr int kRestStagingOffset = kStagingOffset + 8 * kStagingBytes;
+  static constexpr int kFactorOffset = kRestStagingOffset + kRestBytes;
   static constexpr int kVectorOffset =
       kFactorOffset + kStages * kFactorFloats * static_cast<int>(sizeof(float));
   static constexpr int kRowScaleOffset =  ///< of the rows of B
       kVectorOffset + kStages * static_cast<int>(sizeof(Vectors));
   static constexpr int kBarrierOffset = kRowScaleOffset + kChunk * static_cast<int>(sizeof(float));
   static constexpr int kBytes = kBarrierOffset + (4 * kStages + 2) * 8;
-  static constexpr int kLoadBytes =
-      kStageTiles * kTileBytes + kFactorFloats * static_cast<int>(sizeof(float));
+  static constexpr int kLoadBytes = kStageBytes + kFactorFloats * static_cast<int>(sizeof(float));
+  /// Which of those units a strip of a unit lies in.
+  __device__ __forceinline__ static int unit_of(int unit, int strip) {
+    if constexpr (kUnits == 1) return 0;
+    return (unit * (kColumns / kStrip) % kStrips + strip) / kStrips;
+  }
 };
 
-struct Barriers {
-  Mbarrier full[kStages], empty[kStages], vectors_full[kStages], vectors_empty[kStages];
-  Mbarrier group_full, group_empty;  ///< B and C of a tile
-};
+template <class L>
+using Ring = RingPosition<L::kStages>;
 
 /// The tiles of a persistent block, (chunk, group) with groups fastest. The first chunks are those
 /// of which the state pass wrote the states, or the adjoints, last: they are still in L2.
@@ -86,33 +106,51 @@ struct Head {
   }
 };
 
-template <int kState>
+template <int kState, int kColumns>
 __device__ void load_unit(const GradientParameters& p, int chunk, int unit, std::byte* tiles,
                           float* factors, Mbarrier* barrier) {
-  using L = Layout<kState>;
+  using L = Layout<kState, kColumns>;
   const int token = chunk * kChunk;
-  const std::int64_t image =
-      (static_cast<std::int64_t>(chunk) * p.sizes.units + unit) * kPart * kState;
-  const std::uint32_t image_bytes = L::kStateTiles * kTileBytes;
+  const auto* states = static_cast<const __half*>(p.states);
+  const auto* adjoints = static_cast<const __half*>(p.adjoints);
+  std::byte* images = tiles + L::kImageOffset;
   mbarrier_arrive_expect_tx(barrier, L::kLoadBytes);
-  load_tiles(tiles, &p.x, barrier, unit * kPart, token, CachePolicy::evict_first);
-  load_tiles(tiles + kTileBytes, &p.dy, barrier, unit * kPart, token, CachePolicy::evict_first);
-  bulk_load(tiles + 2 * kTileBytes, static_cast<const __half*>(p.states) + image, image_bytes,
-            barrier, CachePolicy::evict_first);
-  bulk_load(tiles + (2 + L::kStateTiles) * kTileBytes,
-            static_cast<const __half*>(p.adjoints) + image, image_bytes, barrier,
-            CachePolicy::evict_first);
+  if constexpr (L::kRest == 0) {
+    const std::int64_t image =
+        (static_cast<std::int64_t>(chunk) * p.sizes.units + unit) * kPart * kState;
+    load_tiles(tiles, &p.x, barrier, unit * kPart, token, CachePolicy::evict_first);
+    load_tiles(tiles + kTileBytes, &p.dy, barrier, unit * kPart, token, CachePolicy::evict_first);
+    bulk_load(images, states + image, L::kImageBytes, barrier, CachePolicy::evict_first);
+    bulk_load(images + L::kImageBytes, adjoints + image, L::kImageBytes, barrier,
+              CachePolicy::evict_first);
+  } else {
+    std::byte* rest = tiles + L::kRestOffset;
+    bulk_load_3d(tiles, &p.x, barrier, 0, token, unit, CachePolicy::evict_first);
+    bulk_load_3d(tiles + kTileBytes, &p.dy, barrier, 0, token, unit, CachePolicy::evict_first);
+    bulk_load_3d(rest, &p.x_rest, barrier, kPart, token, unit, CachePolicy::evict_first);
+    bulk_load_3d(rest + L::kRestBytes, &p.dy_rest, barrier, kPart, token, unit,
+                 CachePolicy::evict_first);
+#pragma unroll 1
+    for (int t = 0; t < L::kStateTiles; ++t, images += L::kImageTileBytes) {
+      const std::int64_t tile = static_cast<std::int64_t>(chunk) * L::kStateTiles + t;
+      const std::int64_t image = (tile * p.sizes.units + unit) * (kColumns * 64);
+      bulk_load(images, states + image, L::kImageTileBytes, barrier, CachePolicy::evict_first);
+      bulk_load(images + L::kImageBytes, adjoints + image, L::kImageTileBytes, barrier,
+                CachePolicy::evict_first);
+    }
+  }
   const int head = p.sizes.parts == 1 ? unit : unit / p.sizes.parts;
   const float* record =
       p.records + (static_cast<std::int64_t>(chunk) * p.sizes.heads + head) * kRecordFloats;
   bulk_load(factors, record + kRowIn * kChunk, kRowFloats * sizeof(float), barrier);
-  bulk_load(factors + kScale,
-            p.scales + (static_cast<std::int64_t>(chunk) * p.sizes.units + unit) * kScaleFloats,
-            kScaleFloats * sizeof(float), barrier);
+  const std::int64_t first = chunk * (static_cast<std::int64_t>(p.sizes.units) * kColumns / kPart) +
+                             unit * kColumns / kPart;
+  bulk_load(factors + kScale, p.scales + first * kScaleFloats,
+            L::kUnits * kScaleFloats * sizeof(float), barrier);
 }
 
 /// B and C of a later tile to L2: they are loaded only when the tile before is done.
-template <int kState>
+template <int kState, int kColumns>
 __device__ void prefetch_group(const GradientParameters& p, const Tile& tile) {
   if (!tile.valid()) return;
   const int column = tile.group() * kState, token = tile.chunk() * kChunk;
@@ -121,17 +159,19 @@ __device__ void prefetch_group(const GradientParameters& p, const Tile& tile) {
 }
 
 /// Loads a tile: its first units run ahead of B and C, which wait for the tile before.
-template <int kState>
+template <int kState, int kColumns>
 __device__ void load_tile(const GradientParameters& p, const Tile& tile,
-                          RingPosition<kStages>& ring, std::byte* shared) {
-  using L = Layout<kState>;
-  auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
+                          Ring<Layout<kState, kColumns>>& ring, std::byte* shared) {
+  using L = Layout<kState, kColumns>;
+  auto* barriers = reinterpret_cast<typename L::Barriers*>(shared + L::kBarrierOffset);
   auto* factors = reinterpret_cast<float*>(shared + L::kFactorOffset);
+  constexpr int kStages = L::kStages;
   const int units = p.sizes.group_units, chunk = tile.chunk(), first = tile.group() * units;
   for (int u = 0; u < units; ++u, ring.next()) {
     mbarrier_wait(&barriers->empty[ring.stage], ring.parity ^ 1U);
-    load_unit<kState>(p, chunk, first + u, shared + ring.stage * L::kStageTiles * kTileBytes,
-                      factors + ring.stage * kFactorFloats, &barriers->full[ring.stage]);
+    load_unit<kState, kColumns>(p, chunk, first + u, shared + ring.stage * L::kStageBytes,
+                                factors + ring.stage * L::kFactorFloats,
+                                &barriers->full[ring.stage]);
     if (u != min(kStages - 1, units) - 1) continue;
     mbarrier_wait(&barriers->group_empty, tile.parity ^ 1U);
     mbarrier_arrive_expect_tx(&barriers->group_full, 2 * L::kStateTiles * kTileBytes);
@@ -142,7 +182,7 @@ __device__ void load_tile(const GradientParameters& p, const Tile& tile,
                token);
     Tile after = tile;
     after.next();
-    prefetch_group<kState>(p, after);
+    prefetch_group<kState, kColumns>(p, after);
   }
 }
 
@@ -221,17 +261,17 @@ __device__ inline void finish_unit(const GradientParameters& p, const Vectors& v
 }
 
 /// Helper 0: the scans over tokens, one unit after the other.
-template <int kState>
+template <int kState, int kColumns>
 __device__ void scan_tokens(const GradientParameters& p, const Tile& tile,
-                            RingPosition<kStages>& ring, std::byte* shared) {
-  using L = Layout<kState>;
-  auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
+                            Ring<Layout<kState, kColumns>>& ring, std::byte* shared) {
+  using L = Layout<kState, kColumns>;
+  auto* barriers = reinterpret_cast<typename L::Barriers*>(shared + L::kBarrierOffset);
   const auto* vectors = reinterpret_cast<const Vectors*>(shared + L::kVectorOffset);
   const int lane = static_cast<int>(threadIdx.x % 32);
   for (int u = 0; u < p.sizes.group_units; ++u, ring.next()) {
     mbarrier_wait(&barriers->full[ring.stage], ring.parity);
     const float* factors =
-        reinterpret_cast<const float*>(shared + L::kFactorOffset) + ring.stage * kFactorFloats;
+        reinterpret_cast<const float*>(shared + L::kFactorOffset) + ring.stage * L::kFactorFloats;
     const float2 dt = *reinterpret_cast<const float2*>(factors + kStep + 2 * lane);
     const float decay = factors[kIn + kChunk - 1];
     mbarrier_arrive(&barriers->empty[ring.stage]);
@@ -243,30 +283,48 @@ __device__ void scan_tokens(const GradientParameters& p, const Tile& tile,
 }
 
 /// Helpers 1 and 2: a half of <G, S> each.
-template <int kState>
-__device__ void multiply_states(const GradientParameters& p, int half, RingPosition<kStages>& ring,
-                                std::byte* shared) {
-  using L = Layout<kState>;
-  auto* barriers = reinterpret_cast<Barriers*>(shared + L::kBarrierOffset);
+template <int kState, int kColumns>
+__device__ void multiply_states(const GradientParameters& p, const Tile& tile, int half,
+                                Ring<Layout<kState, kColumns>>& ring, std::byte* shared) {
+  using L = Layout<kState, kColumns>;
+  auto* barriers = reinterpret_cast<typename L::Barriers*>(shared + L::kBarrierOffset);
   auto* vectors = reinterpret_cast<Vectors*>(shared + L::kVectorOffset);
   const int lane = static_cast<int>(threadIdx.x % 32);
-  constexpr int kRows = L::kStateTiles * kTileBytes / 16 / 2;  // of 16 bytes, in a half
+  constexpr int kRows = L::kImageBytes / 16 / 2;  // of 16 bytes, in a half
   for (int u = 0; u < p.sizes.group_units; ++u, ring.next()) {
     mbarrier_wait(&barriers->full[ring.stage], ring.parity);
-    const std::byte* tiles = shared + ring.stage * L::kStageTiles * kTileBytes;
-    const auto* s = reinterpret_cast<const uint4*>(tiles + 2 * kTileBytes) + half * kRows + lane;
-    const auto* g = s + L::kStateTiles * kTileBytes / 16;
-    float sums[2] = {0, 0};
+    const std::byte* tiles = shared + ring.stage * L::kStageBytes;
+    const auto* s = reinterpret_cast<const uint4*>(tiles + L::kImageOffset) + half * kRows + lane;
+    const auto* g = s + L::kImageBytes / 16;
+    const auto scales = [&](int unit) {
+      const float* at = reinterpret_cast<const float*>(shared + L::kFactorOffset) +
+                        ring.stage * L::kFactorFloats + kScale + unit * kScaleFloats;
+      return at[0] * at[1];
+    };
+    float sums[2] = {0, 0}, sum;
+    if constexpr (L::kUnits == 1) {
 #pragma unroll 1
-    for (int i = 0; i < kRows; i += 64) {
-      sums[0] += dot8(s[i], g[i]);
-      sums[1] += dot8(s[i + 32], g[i + 32]);
+      for (int i = 0; i < kRows; i += 64) {
+        sums[0] += dot8(s[i], g[i]);
+        sums[1] += dot8(s[i + 32], g[i + 32]);
+      }
+      const float scale = scales(0);
+      mbarrier_arrive(&barriers->empty[ring.stage]);
+      sum = scale * lanes_sum<32>(sums[0] + sums[1]);
+    } else {
+      constexpr int kStripRows = kStrip * 8;
+      static_assert(kRows % 64 == 0 && kStripRows % 64 == 0);
+      const int unit = tile.group() * p.sizes.group_units + u;
+#pragma unroll 1
+      for (int i = 0; i < kRows; i += 64) {
+        const int row = L::kStateTiles == 2 ? i : half * kRows + i;  // of a tile
+        const float scale = scales(L::unit_of(unit, row / kStripRows));
+        sums[0] += scale * dot8(s[i], g[i]);
+        sums[1] += scale * dot8(s[i + 32], g[i + 32]);
+      }
+      mbarrier_arrive(&barriers->empty[ring.stage]);
+      sum = lanes_sum<32>(sums[0] + sums[1]);
     }
-    const float* scales = reinterpret_cast<const float*>(shared + L::kFactorOffset) +
-                          ring.stage * kFactorFloats + kScale;
-    const float scale = scales[0] * scales[1];
-    mbarrier_arrive(&barriers->empty[ring.stage]);
-    const float sum = scale * lanes_sum<32>(sums[0] + sums[1]);
     mbarrier_wait(&barriers->vectors_empty[ring.stage], ring.parity ^ 1U);
     if (lane == 0) {
       vectors[ring.stage].through[half] = sum;

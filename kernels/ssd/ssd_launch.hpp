@@ -11,6 +11,14 @@
 /// workspace) and the .cu files.
 namespace stowage::kernels::ssd {
 
+/// Calls launch<N, columns> of a kernel compiled for its parameters.
+template <class Parameters>
+auto with_kernel(const Parameters& p, auto&& launch) {
+  if (p.columns != kPart) return launch.template operator()<kCutState, kCutColumns>();
+  return p.state == 128 ? launch.template operator()<128, kPart>()
+                        : launch.template operator()<64, kPart>();
+}
+
 struct PrepareParameters {
   Sizes sizes;
   const void* dt_raw = nullptr;
@@ -36,7 +44,9 @@ struct StatesDirection {
   float* end_state = nullptr;         ///< (H, P, N): leaves the last (first) segment, or nullptr
   float* partials = nullptr;          ///< (pieces, units, 64 N) fp32 in fragment order
   float* through = nullptr;           ///< (pieces, heads): decay, 0 at a boundary, < 0: no partial
-  void* images = nullptr;             ///< (chunks, units, 64 N) fp16 tiles, scaled
+  /// (chunks, units, 64 N) fp16 tiles, scaled; if units cut heads, (chunks, N / 64, units,
+  /// 64 x 64), so that the rows of a head are neighbours
+  void* images = nullptr;
 };
 
 struct StatesParameters {
@@ -47,6 +57,7 @@ struct StatesParameters {
   float* scales = nullptr;  ///< (chunks, units, kScaleFloats): of the images of both directions
   const float* records = nullptr;
   const Span* spans = nullptr;
+  int columns = kPart;  ///< as of columns_of
 };
 /// Local states at the far edges of all pieces of segments that have a successor.
 cudaError_t launch_segment_states(const StatesParameters& parameters, cudaStream_t stream);
@@ -62,6 +73,7 @@ struct EnterParameters {
   const float* through = nullptr;
   const float* initial_state = nullptr;
   float* entering = nullptr;  ///< (segments, units, 64 N) fp32 in fragment order
+  int columns = kPart;        ///< as of columns_of
 };
 cudaError_t launch_enter(const EnterParameters& parameters, cudaStream_t stream);
 
@@ -79,9 +91,11 @@ struct ScanParameters {
   CUtensorMap y;  ///< boxes of kWarpRows x 64
   float* final_state = nullptr;
   float* total_decay = nullptr;
+  int columns = kPart;  ///< as of columns_of
 };
 cudaError_t launch_scan(const ScanParameters& parameters, cudaStream_t stream);
 
+/// Of units that are whole heads: where units cut heads, `sizes` counts heads of kColumns as units.
 struct GradientParameters {
   Sizes sizes;
   int state = 0;
@@ -102,6 +116,12 @@ struct GradientParameters {
   std::int64_t ddt_stride = 0;
   float* dstep = nullptr;  ///< (units, chunks * 64): gradient of dt, this unit's share, else
   float* sums = nullptr;   ///< (chunks, units, 4): sums of dt da, of dy x, of ddt_raw; unused
+  int columns = kPart;     ///< as of columns_of
+  // Of the columns beyond 64 of heads that units cut; there x and dy have (head, token, column).
+  CUtensorMap x_rest;
+  CUtensorMap dy_rest;
+  CUtensorMap dx;       ///< boxes of kWarpRows x 64 of dxbc
+  CUtensorMap dx_rest;  ///< boxes of kWarpRows x kStrip of it
 };
 cudaError_t launch_gradient(const GradientParameters& parameters, cudaStream_t stream);
 

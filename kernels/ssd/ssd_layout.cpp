@@ -13,10 +13,24 @@ namespace {
 constexpr int kLeastSegmentChunks = 8;  // below, a segment's own state costs more than it saves
 constexpr int kLeastPieceChunks = 16;   // most heads remember fewer
 constexpr int kMostPieces = 4;          // of a segment
+constexpr int kMostWaveSegments = 4;    // where one has more blocks than the GPU multiprocessors
 
-/// Segments such that `blocks` blocks a segment fill the GPU once.
+/// Segments of which `blocks` blocks each, one a multiprocessor, waste least in their last wave.
+int segments_of_waves(int blocks) {
+  const auto waves = [&](int n) { return (blocks * n + kMultiprocessors - 1) / kMultiprocessors; };
+  int best = 1;
+  for (int n = 2; n <= kMostWaveSegments; ++n) {
+    if (waves(n) * best < waves(best) * n) best = n;
+  }
+  return best;
+}
+
+/// Segments such that `blocks` blocks a segment fill the GPU once, or a few times if units cut
+/// heads.
 int segments_for(const SsdCudaShape& shape, int chunks, int blocks) {
-  const int fit = shape.segments > 0 ? shape.segments : kMultiprocessors / blocks;
+  const bool waves = shape.head_dim % kPart != 0 && blocks > kMultiprocessors;
+  const int natural = waves ? segments_of_waves(blocks) : kMultiprocessors / blocks;
+  const int fit = shape.segments > 0 ? shape.segments : natural;
   return std::clamp(fit, 1, std::max(1, chunks / kLeastSegmentChunks));
 }
 
@@ -31,12 +45,11 @@ Sizes sizes_of(const SsdCudaShape& shape, bool backward) {
   const std::int64_t xbc_width =
       static_cast<std::int64_t>(shape.heads) * shape.head_dim + 2LL * shape.groups * shape.state;
   STOWAGE_ASSERT(shape.tokens > 0 && shape.tokens < (1LL << 30), "ssd: {} tokens", shape.tokens);
-  STOWAGE_ASSERT(shape.head_dim > 0 && shape.head_dim % kPart == 0,
-                 "ssd: head_dim {} is not a multiple of {}", shape.head_dim, kPart);
-  STOWAGE_ASSERT(shape.state == 64 || shape.state == 128, "ssd: state {} is neither 64 nor 128",
-                 shape.state);
-  STOWAGE_ASSERT(shape.groups > 0 && shape.heads > 0 && shape.heads % shape.groups == 0,
-                 "ssd: {} heads in {} groups", shape.heads, shape.groups);
+  STOWAGE_ASSERT(
+      is_served(shape.heads, shape.head_dim, shape.groups, shape.state),
+      "ssd: {} heads of {} columns in {} groups, state {}: needs a multiple of {} columns "
+      "and state 64 or 128, or {} columns, state {} and groups of a multiple of {}",
+      shape.heads, shape.head_dim, shape.groups, shape.state, kPart, kCutColumns, kCutState, kPart);
   STOWAGE_ASSERT(shape.xbc_stride % 8 == 0 && shape.xbc_stride >= xbc_width,
                  "ssd: row stride {} of xbc of width {}", shape.xbc_stride, xbc_width);
   STOWAGE_ASSERT(shape.y_stride % 8 == 0, "ssd: row stride {} of y", shape.y_stride);
@@ -45,7 +58,7 @@ Sizes sizes_of(const SsdCudaShape& shape, bool backward) {
   s.chunks = (s.tokens + kChunk - 1) / kChunk;
   s.heads = shape.heads;
   s.parts = shape.head_dim / kPart;
-  s.units = s.heads * s.parts;
+  s.units = s.heads * shape.head_dim / kPart;
   s.groups = shape.groups;
   s.group_units = s.units / s.groups;
   s.record_floats = backward ? kRecordFloats : kForwardRecordFloats;

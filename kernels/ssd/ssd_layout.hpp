@@ -25,9 +25,15 @@ std::size_t ssd_cuda_backward_bytes(const SsdShape& shape, std::int64_t tokens,
 
 namespace ssd {
 
-inline constexpr int kChunk = 64;     ///< Q, tokens of a chunk: one wgmma tile, and see ssd_scan.cu
-inline constexpr int kPart = 64;      ///< columns of X that one unit owns; a head has P / 64 units
-inline constexpr int kScanUnits = 4;  ///< units of a block of the scan
+inline constexpr int kChunk = 64;  ///< Q, tokens of a chunk: one wgmma tile, and see ssd_scan.cu
+inline constexpr int kPart = 64;   ///< columns of X that one unit owns
+inline constexpr int kStrip = 16;  ///< columns of a unit that one warp owns: those of one head
+inline constexpr int kStrips = kPart / kStrip;
+/// Columns of the heads that units cut: strips 0 to 4 are head 0's, 5 to 9 head 1's, of a group,
+/// and a unit has strips of one head or of two.
+inline constexpr int kCutColumns = 80;
+inline constexpr int kCutState = 128;   ///< N of such heads
+inline constexpr int kScanUnits = 4;    ///< units of a block of the scan
 inline constexpr int kStatesUnits = 2;  ///< units of a block of the state pass
 inline constexpr int kWarpRows = 16;    ///< rows of a result that a warp sends at once
 
@@ -56,13 +62,13 @@ inline constexpr int kForwardRecordFloats = 4 * kChunk;
 /// bytes, which the copy engine can move.
 inline constexpr int kScaleFloats = 4;
 
-/// Sizes that all kernels share. A unit is 64 columns of X of one head; its state is 64 x N.
+/// Sizes that all kernels share. A unit is 64 neighbouring columns of X, its state is 64 x N.
 struct Sizes {
   int tokens = 0;
   int chunks = 0;  ///< tokens of the last one beyond the end have dt = 0
   int heads = 0;
-  int parts = 0;  ///< units of a head
-  int units = 0;  ///< heads * parts
+  int parts = 0;  ///< units of a head; 1 if units cut heads
+  int units = 0;  ///< H P / 64
   int groups = 0;
   int group_units = 0;                ///< units / groups
   int record_floats = kRecordFloats;  ///< or kForwardRecordFloats
@@ -79,6 +85,20 @@ struct Sizes {
 struct Span {
   std::uint8_t start, end;
 };
+
+/// Whether the tensor-core kernels take a scan of these sizes: heads of whole units, or heads of
+/// kCutColumns in groups of whole units.
+constexpr bool is_served(std::int64_t heads, std::int64_t head_dim, std::int64_t groups,
+                         std::int64_t state) {
+  if (head_dim <= 0 || groups <= 0 || heads <= 0 || heads % groups != 0) return false;
+  if (head_dim % kPart == 0) return state == 64 || state == 128;
+  return head_dim == kCutColumns && state == kCutState && heads / groups * head_dim % kPart == 0;
+}
+
+/// What kernels are compiled for: kPart for heads of whole units, or the columns of a head.
+constexpr int columns_of(std::int64_t head_dim) {
+  return head_dim % kPart == 0 ? kPart : static_cast<int>(head_dim);
+}
 
 /// @throws Error if the tensor cores do not serve the shape
 Sizes sizes_of(const SsdCudaShape& shape, bool backward);

@@ -20,9 +20,10 @@ struct Range {
 
 /// Chunks next to the far edge beyond which all units' states have decayed by kForgotten, at
 /// most `count`; one warp calls it.
-template <int kUnits>
+template <int kUnits, int kColumns>
 __device__ int remembered(const StatesParameters& p, const Units& units, int edge, int count,
                           bool reverse) {
+  constexpr int kHeads = kUnitHeads<kColumns>;
   const int lane = static_cast<int>(threadIdx.x % 32);
   float decay = 0;
   for (int base = 0; base < count; base += 32) {
@@ -30,13 +31,14 @@ __device__ int remembered(const StatesParameters& p, const Units& units, int edg
     float log = 0;
     if (i < count) {
       const std::int64_t chunk = reverse ? edge + i : edge - 1 - i;
-      const auto last = [&](int unit) {
-        return p.records[(chunk * p.sizes.heads + unit / p.sizes.parts) * p.sizes.record_floats +
-                         kRowLog * kChunk + kChunk - 1];
+      const auto last = [&](int k) {
+        const int head = unit_head<kColumns>(p.sizes, units[k / kHeads], k % kHeads);
+        return p.records[(chunk * p.sizes.heads + head) * p.sizes.record_floats + kRowLog * kChunk +
+                         kChunk - 1];
       };
-      log = last(units[0]);
+      log = last(0);
 #pragma unroll
-      for (int u = 1; u < kUnits; ++u) log = fmaxf(log, last(units[u]));
+      for (int k = 1; k < kUnits * kHeads; ++k) log = fmaxf(log, last(k));
     }
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
@@ -53,7 +55,7 @@ __device__ int remembered(const StatesParameters& p, const Units& units, int edg
 /// What a piece of a segment adds to the state at the segment's far edge comes from its chunks next
 /// to its own far edge: not beyond a document boundary, nor beyond what is forgotten at the
 /// segment's. None if that lies between the piece and the edge.
-template <int kUnits>
+template <int kUnits, int kColumns>
 __device__ Range local_range(const StatesParameters& p, const Units& units, int piece, bool reverse,
                              int* found) {
   const Sizes& sizes = p.sizes;
@@ -76,7 +78,7 @@ __device__ Range local_range(const StatesParameters& p, const Units& units, int 
   const int reach = !bounded ? last - first : reverse ? boundary - first + 1 : last - boundary;
   __syncthreads();
   if (threadIdx.x < 32) {
-    const int count = unused ? 0 : remembered<kUnits>(p, units, edge, reach, reverse);
+    const int count = unused ? 0 : remembered<kUnits, kColumns>(p, units, edge, reach, reverse);
     if (threadIdx.x == 0) *found = count;
   }
   __syncthreads();

@@ -1,6 +1,6 @@
 // Forward of the scan: one pass over X, B, C per segment, the state never leaves the chip.
 //
-// For a chunk of 64 tokens and one unit (64 columns of X of a head), with the state S before it:
+// For a chunk of 64 tokens and one unit (64 columns of X), with the state S before it:
 //   CB = C B^T, masked to i >= j of one document
 //   Y  = 2^(a_i) (C S^T) + (CB . 2^(a_i - a_j) dt_j) X + D X
 //   S  = 2^(a_63) S + (w_j X_j)^T B
@@ -15,6 +15,11 @@
 // recurrence needs fewer flops than a longer quadratic form (57 k against 82 k a token and unit at
 // 128) and CB fits in registers. Segments of a sequence run at the same time, from the states that
 // ssd_enter.cu left.
+// Units that cut heads of 80 columns: a block has the factors of four heads, a warp of the states
+// takes those of its strip. The outputs of a unit of two heads have two operands CB: one in
+// registers, one in the staging of the warp's Y. Their products with X are those of a warp, which
+// can take one operand for some columns and the other for the rest. Those of a warpgroup on a part
+// of the accumulator would be serialized.
 // w X is two bf16 for the second half of a chunk, where weights are large: with one for all, y's
 // errors are above those of kernels with longer chunks, which round fewer tokens twice.
 // Cost per token and unit: 57 k flops, 128 bytes in, 128 out; B and C 4 N bytes a token and block.
@@ -27,7 +32,7 @@
 
 #include "kernels/hopper/mbarrier.cuh"
 #include "kernels/hopper/setmaxnreg.cuh"
-#include "kernels/ssd/ssd_device.cuh"
+#include "kernels/ssd/ssd_decay.cuh"
 
 namespace stowage::kernels::ssd {
 namespace {
@@ -44,7 +49,7 @@ constexpr int kStagingBytes = 2048;                  ///< a warp's 16 rows of Y
 struct Barriers {
   Mbarrier full[kStages], empty[kStages];
   Mbarrier copied[kUnits], read[kUnits];  ///< a state's bf16 copy is there; has been read
-  float skips[kUnits];                    ///< D of each unit
+  float skips[kUnits];                    ///< D of each head
 };
 
 template <int kState>
@@ -89,7 +94,7 @@ __device__ __forceinline__ int token_of(const Block& block, int i) {
 /// Loads one half of chunk i of the block into its stage once the stage is empty: half 0 is B, C
 /// and the spans, half 1 X and the factors. One thread of each output warpgroup, as what a thread
 /// issues delays its warpgroup.
-template <int kState>
+template <int kState, int kColumns>
 __device__ void load_chunk(const ScanParameters& p, const Block& block, int half, int i,
                            std::byte* shared) {
   using L = Layout<kState>;
@@ -116,6 +121,22 @@ __device__ void load_chunk(const ScanParameters& p, const Block& block, int half
   auto* factors =
       reinterpret_cast<float*>(shared + L::kFactorOffset) + stage * kUnits * kFactorFloats;
   const float* records = p.records + chunk * p.sizes.heads * kFactorFloats;
+  if constexpr (kColumns != kPart) {
+    using Heads = CutHeads<kColumns>;
+    const int first = Heads::at(p.sizes, block.group, block.base, 0);
+    if (Heads::at(p.sizes, block.group, block.base, kUnits - 1) == first + kUnits - 1) {
+      bulk_load(factors, records + first * kFactorFloats, kUnits * kFactorFloats * sizeof(float),
+                barrier);
+      return;
+    }
+#pragma unroll 1
+    for (int v = 0; v < kUnits; ++v) {
+      bulk_load(factors + v * kFactorFloats,
+                records + Heads::at(p.sizes, block.group, block.base, v) * kFactorFloats,
+                kFactorFloats * sizeof(float), barrier);
+    }
+    return;
+  }
   if (p.sizes.parts == 1 && block.valid(p.sizes, kUnits - 1)) {  // neighbouring heads
     bulk_load(factors, records + block.unit(p.sizes, 0) * kFactorFloats,
               kUnits * kFactorFloats * sizeof(float), barrier);
@@ -126,48 +147,6 @@ __device__ void load_chunk(const ScanParameters& p, const Block& block, int half
     bulk_load(factors + v * kFactorFloats,
               records + block.unit(p.sizes, v) / p.sizes.parts * kFactorFloats,
               kFactorFloats * sizeof(float), barrier);
-  }
-}
-
-/// Bit i: accumulator position i lies on or below the diagonal.
-__device__ __forceinline__ std::uint32_t causal_bits(const Place& at) {
-  std::uint32_t bits = 0;
-#pragma unroll
-  for (int i = 0; i < 32; ++i) {
-    const int column = 8 * (i / 4) + at.column + (i & 1);
-    if (column <= at.row + (i & 2) * 4) bits |= 1U << i;
-  }
-  return bits;
-}
-
-/// The accumulator positions of one row whose column is in the row's document, as bits.
-__device__ __forceinline__ std::uint32_t row_bits(int start, int column, int shift) {
-  const std::uint64_t columns = ~0ULL << max(start - 1, 0) >> column;
-  std::uint32_t bits = 0;
-#pragma unroll
-  for (int j = 0; j < 8; ++j) {
-    bits |= (static_cast<std::uint32_t>(columns >> (8 * j)) & 3U) << (4 * j + shift);
-  }
-  return bits;
-}
-
-/// The A operand CB . 2^(a_i - a_j) dt_j in bf16, zero where `bits` has none.
-__device__ __forceinline__ void decayed(std::uint32_t (&m)[16], const float (&cb)[32],
-                                        std::uint32_t bits, const float* factors, const Place& at) {
-  const float row0 = factors[kRowLog * kChunk + at.row];
-  const float row1 = factors[kRowLog * kChunk + at.row + 8];
-#pragma unroll
-  for (int j = 0; j < 8; ++j) {
-    const float2 shift =
-        *reinterpret_cast<const float2*>(factors + kRowShift * kChunk + 8 * j + at.column);
-    float values[4] = {row0 - shift.x, row0 - shift.y, row1 - shift.x, row1 - shift.y};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float value = cb[4 * j + i] * ex2(values[i]);
-      values[i] = bits >> (4 * j + i) & 1U ? value : 0;  // where masked it may be infinite
-    }
-    m[2 * j] = pack_bf16(values[0], values[1]);
-    m[2 * j + 1] = pack_bf16(values[2], values[3]);
   }
 }
 
@@ -204,9 +183,9 @@ __device__ __forceinline__ void scale_rows(float (&y)[32], float row0, float row
   for (int i = 0; i < 32; ++i) y[i] *= (i & 2) ? row1 : row0;
 }
 
-/// y + D x to global memory.
+/// y + D x to global memory; skip(k): D of strip k.
 __device__ __forceinline__ void write_y(const ScanParameters& p, float (&y)[32], const std::byte* x,
-                                        int unit, float skip, bool valid, int token,
+                                        int unit, const auto& skip, bool valid, int token,
                                         std::byte* staging, const Place& at) {
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
@@ -214,8 +193,8 @@ __device__ __forceinline__ void write_y(const ScanParameters& p, float (&y)[32],
     load_rows(pairs, shared_address(x), k, at);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      y[8 * k + 2 * i] += skip * unpack_low(pairs[i]);
-      y[8 * k + 2 * i + 1] += skip * unpack_high(pairs[i]);
+      y[8 * k + 2 * i] += skip(k) * unpack_low(pairs[i]);
+      y[8 * k + 2 * i + 1] += skip(k) * unpack_high(pairs[i]);
     }
   }
   if (valid) send_rows(staging, y, &p.y, unit, token, at);
@@ -297,7 +276,7 @@ __device__ __forceinline__ void entering_state(float (&s)[kState / 2], const Sca
 }
 
 /// Warpgroups 0 and 1: the recurrence of two units.
-template <int kState>
+template <int kState, int kColumns>
 __device__ void run_states(const ScanParameters& p, const Block& block, std::byte* shared) {
   using L = Layout<kState>;
   const Place place;  // made again where it is used: registers are few
@@ -310,18 +289,24 @@ __device__ void run_states(const ScanParameters& p, const Block& block, std::byt
   entering_state<kState>(s1, p, block, block.unit(p.sizes, v + 1), place);
   copy_state<kState>(s0, copy0, &barriers->copied[v], place);
   copy_state<kState>(s1, copy1, &barriers->copied[v + 1], place);
+  int place0 = v, step = 1;  // of the warp's factors of the first unit; from there to the second's
+  if constexpr (kColumns != kPart) {
+    const CutHeads<kColumns> heads(block.base);
+    place0 = heads.of(v, place.warp);
+    step = heads.of(v + 1, place.warp) - place0;
+  }
 #pragma unroll 1
   for (int i = 0; i < block.chunks; ++i) {
     const int stage = i % kStages;
     const std::byte* x = shared + (stage * L::kStageTiles + v) * kTileBytes;
     const std::byte* b = shared + (stage * L::kStageTiles + kUnits + L::kStateTiles) * kTileBytes;
     const float* factors = reinterpret_cast<const float*>(shared + L::kFactorOffset) +
-                           (stage * kUnits + v) * kFactorFloats;
+                           (stage * kUnits + place0) * kFactorFloats;
     mbarrier_wait(&barriers->full[stage], i / kStages % 2);
     update_state<kState>(s0, x, b, factors, place.again());
     mbarrier_wait(&barriers->read[v], i % 2);
     copy_state<kState>(s0, copy0, &barriers->copied[v], place.again());
-    update_state<kState>(s1, x + kTileBytes, b, factors + kFactorFloats, place.again());
+    update_state<kState>(s1, x + kTileBytes, b, factors + step * kFactorFloats, place.again());
     mbarrier_arrive(&barriers->empty[stage]);
     mbarrier_wait(&barriers->read[v + 1], i % 2);
     copy_state<kState>(s1, copy1, &barriers->copied[v + 1], place.again());
@@ -339,10 +324,9 @@ __device__ void run_states(const ScanParameters& p, const Block& block, std::byt
   }
 }
 
-/// The decay over the whole sequence of the pair's heads.
+/// The decay over the whole sequence of a head.
 __device__ __forceinline__ void write_total_decay(const ScanParameters& p, const Block& block,
-                                                  int v) {
-  const int head = block.unit(p.sizes, v) / p.sizes.parts;
+                                                  int head) {
   float decay = 1;
   const int pieces = (p.sizes.segments - 1) * p.sizes.pieces;
   for (int k = 0; k < pieces; ++k) decay *= fmaxf(p.through[k * p.sizes.heads + head], 0);
@@ -357,7 +341,7 @@ __device__ __forceinline__ void write_total_decay(const ScanParameters& p, const
 /// Warpgroups 2 and 3: the outputs of two units; their first threads issue the loads. CB is made
 /// anew for each unit, one ahead, while the unit before it is written: that costs fewer registers
 /// than to keep it.
-template <int kState>
+template <int kState, int kColumns>
 __device__ void run_outputs(const ScanParameters& p, const Block& block, std::byte* shared) {
   using L = Layout<kState>;
   const Place at;
@@ -370,11 +354,13 @@ __device__ void run_outputs(const ScanParameters& p, const Block& block, std::by
   if (loader) {
     prefetch_tensor_map(&p.x);
     prefetch_tensor_map(&p.bc);
-    load_chunk<kState>(p, block, half, 0, shared);
+    load_chunk<kState, kColumns>(p, block, half, 0, shared);
   }
   const bool last = block.segment == p.sizes.segments - 1;
-  if (last && p.total_decay != nullptr && at.thread < kPairUnits) {
-    write_total_decay(p, block, v + at.thread);
+  constexpr int kHeads = kUnitHeads<kColumns>;
+  if (last && p.total_decay != nullptr && at.thread < kPairUnits * kHeads) {
+    const int unit = block.unit(p.sizes, v + at.thread / kHeads);
+    write_total_decay(p, block, unit_head<kColumns>(p.sizes, unit, at.thread % kHeads));
   }
   __syncwarp();
   float cb[32];
@@ -387,39 +373,68 @@ __device__ void run_outputs(const ScanParameters& p, const Block& block, std::by
     const std::byte* tiles = shared + stage * L::kStageTiles * kTileBytes;
     const std::byte* c = tiles + kUnits * kTileBytes;
     const std::byte* x = tiles + u * kTileBytes;
+    int place = u, second = 0, own = kStrips;  // of factors; of those of the second head
+    if constexpr (kColumns != kPart) {
+      const CutHeads<kColumns> heads(block.base);
+      place = heads.of(u, 0);
+      second = (heads.of(u, kStrips - 1) - place) * kFactorFloats;
+      own = heads.own(u);
+    }
     const float* factors = reinterpret_cast<const float*>(shared + L::kFactorOffset) +
-                           (stage * kUnits + u) * kFactorFloats;
+                           (stage * kUnits + place) * kFactorFloats;
     const Span* spans = reinterpret_cast<const Span*>(shared + L::kSpanOffset) + stage * kChunk;
     float y[32];
     std::uint32_t m[16];
     mbarrier_wait(&barriers->copied[u], i % 2);
     issue_product<kState>(y, c, shared + L::kStateOffset + u * L::kStateTiles * kTileBytes);
-    if (loader && step % kPairUnits == 0) load_chunk<kState>(p, block, half, i + 1, shared);
+    if (loader && step % kPairUnits == 0) {
+      load_chunk<kState, kColumns>(p, block, half, i + 1, shared);
+    }
     __syncwarp();
     std::uint32_t bits = causal;
     if (spans[kChunk - 1].start != 0) {
       bits &= row_bits(spans[at.row].start, at.column, 0) |
               row_bits(spans[at.row + 8].start, at.column, 2);
     }
-    decayed(m, cb, bits, factors, at);
+    if (kHeads == 1 || own == kStrips) {
+      decayed(m, cb, bits, factors, at);
+    } else {
+      if (at.lane == 0) bulk_wait_group_read<0>();
+      __syncwarp();
+      decayed(m, staging, cb, bits, factors, second, at.again());
+      __syncwarp();
+    }
     wgmma_wait_group<0>();
     if (at.lane == 0) mbarrier_arrive(&barriers->read[u]);
-    scale_rows(y, factors[kRowIn * kChunk + at.row], factors[kRowIn * kChunk + at.row + 8]);
-    issue_inside(y, m, x);
+    if constexpr (kColumns == kPart) {
+      scale_rows(y, factors[kRowIn * kChunk + at.row], factors[kRowIn * kChunk + at.row + 8]);
+      issue_inside(y, m, x);
+    } else {
+      const float* in = factors + kRowIn * kChunk;
+      scale_strips(y, in, in + second, own, at.again());
+      if (own == kStrips) {
+        issue_inside(y, m, x);
+      } else {
+        add_strips(y, m, staging, x, own, at.again());
+      }
+    }
     const int following = min(step + 1, kPairUnits * block.chunks - 1) / kPairUnits;
     const std::byte* next = shared + (following % kStages * L::kStageTiles + kUnits) * kTileBytes;
     mbarrier_wait(&barriers->full[following % kStages], following / kStages % 2);
     wgmma_wait_group<0>();
     issue_product<kState>(cb, next, next + L::kStateTiles * kTileBytes);
-    write_y(p, y, x, block.unit(p.sizes, u), barriers->skips[u], block.valid(p.sizes, u),
-            token_of(block, i), staging, at);
+    const float skip0 = barriers->skips[place];
+    const float skip1 = kHeads == 1 ? skip0 : barriers->skips[place + second / kFactorFloats];
+    const auto skip = [&](int k) { return k < own ? skip0 : skip1; };
+    write_y(p, y, x, block.unit(p.sizes, u), skip, block.valid(p.sizes, u), token_of(block, i),
+            staging, kHeads == 1 ? at : at.again());
     if (step % kPairUnits == kPairUnits - 1) mbarrier_arrive(&barriers->empty[stage]);
     wgmma_wait_group<0>();
   }
   finish_sends(at);
 }
 
-template <int kState>
+template <int kState, int kColumns>
 __global__ void __launch_bounds__(kThreads, 1) scan(const __grid_constant__ ScanParameters p) {
   using L = Layout<kState>;
   extern __shared__ __align__(1024) std::byte shared[];
@@ -438,35 +453,41 @@ __global__ void __launch_bounds__(kThreads, 1) scan(const __grid_constant__ Scan
   }
   griddepcontrol_wait();
   if (threadIdx.x < kUnits) {
-    const int head = block.unit(p.sizes, static_cast<int>(threadIdx.x)) / p.sizes.parts;
+    const int v = static_cast<int>(threadIdx.x);
+    int head = block.unit(p.sizes, v) / p.sizes.parts;
+    if constexpr (kColumns != kPart)
+      head = CutHeads<kColumns>::at(p.sizes, block.group, block.base, v);
     barriers->skips[threadIdx.x] = parameter(p.d, head, p.bf16_parameters);
   }
   __syncthreads();
   if (threadIdx.x < kPairs * 128) {
     setmaxnreg_inc<160>();
-    run_states<kState>(p, block, shared);
+    run_states<kState, kColumns>(p, block, shared);
   } else {
     setmaxnreg_dec<96>();
-    run_outputs<kState>(p, block, shared);
+    run_outputs<kState, kColumns>(p, block, shared);
   }
 }
 
-template <int kState>
+template <int kState, int kColumns>
 cudaError_t launch(const ScanParameters& p, cudaStream_t stream) {
   using L = Layout<kState>;
+  const auto kernel = scan<kState, kColumns>;
   const cudaError_t status =
-      cudaFuncSetAttribute(scan<kState>, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kBytes);
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kBytes);
   if (status != cudaSuccess) return status;
   const int sets = (p.sizes.group_units + kUnits - 1) / kUnits;
   const dim3 grid(static_cast<unsigned>(p.sizes.groups * sets),
                   static_cast<unsigned>(p.sizes.segments));
-  return launch_dependent(scan<kState>, grid, kThreads, L::kBytes, stream, p);
+  return launch_dependent(kernel, grid, kThreads, L::kBytes, stream, p);
 }
 
 }  // namespace
 
 cudaError_t launch_scan(const ScanParameters& parameters, cudaStream_t stream) {
-  return parameters.state == 128 ? launch<128>(parameters, stream) : launch<64>(parameters, stream);
+  return with_kernel(parameters, [&]<int kState, int kColumns>() {
+    return launch<kState, kColumns>(parameters, stream);
+  });
 }
 
 }  // namespace stowage::kernels::ssd

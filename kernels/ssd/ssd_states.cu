@@ -12,6 +12,8 @@
 // nothing where that lies behind it.
 // `launch_chunk_states` leaves the state before (the adjoint after) every chunk as fp16 tiles, each
 // scaled by a power of two: their rounding is what the gradients of decays feel most.
+// Where units cut heads, a warp takes the factors of its strip's head, and images lie by rows of
+// all units, so that the rows of a head are neighbours.
 // A block: two units of a group share U. With tiles a warp of its own issues the bulk loads, as
 // soon as one of four stages is empty. Without them the first thread does, two chunks ahead, and
 // two blocks share a multiprocessor: one loads while the other starts, ends or multiplies.
@@ -29,7 +31,7 @@ namespace stowage::kernels::ssd {
 namespace {
 
 /// Shared memory of a block, 1024-byte aligned tiles first.
-template <int kState, bool kImages>
+template <int kState, int kColumns, bool kImages>
 struct Layout {
   static constexpr int kUnits = kStatesUnits;  ///< warpgroups, each with one unit
   static constexpr int kConsumers = kUnits * 128;
@@ -39,23 +41,27 @@ struct Layout {
   static constexpr int kUTiles = kState / 64;
   static constexpr int kStageTiles = kUnits + kUTiles;
   static constexpr int kImageBytes = kUTiles * kTileBytes;
-  static constexpr int kFactorFloats = 2 * kChunk;  ///< rows weight, in
+  static constexpr int kHeads = kUnitHeads<kColumns>;
+  static constexpr int kFactorFloats = 2 * kChunk;  ///< rows weight, in, of a head
+  static constexpr int kUnitFloats = kHeads * kFactorFloats;
   static constexpr int kImageOffset = kStages * kStageTiles * kTileBytes;
   static constexpr int kFactorOffset = kImageOffset + (kImages ? kUnits * kImageBytes : 0);
   static constexpr int kBarrierOffset =
-      kFactorOffset + kStages * kUnits * kFactorFloats * static_cast<int>(sizeof(float));
+      kFactorOffset + kStages * kUnits * kUnitFloats * static_cast<int>(sizeof(float));
   static constexpr int kBytes = kBarrierOffset + 2 * kStages * 8;
   static constexpr int kLoadBytes =
-      kStageTiles * kTileBytes + kUnits * kFactorFloats * static_cast<int>(sizeof(float));
+      kStageTiles * kTileBytes + kUnits * kUnitFloats * static_cast<int>(sizeof(float));
 };
 
 /// Where a block's operands lie. In shared memory, made once: divisions for every chunk would delay
 /// its loads, and registers are few.
+template <int kColumns>
 struct Source {
   static constexpr int kUnits = kStatesUnits;
+  static constexpr int kHeads = kUnitHeads<kColumns>;
   int v_column, u_column;
-  const float* records[kUnits];  ///< rows weight and in of chunk 0
-  std::int64_t record_step;      ///< to the next chunk's
+  const float* records[kUnits * kHeads];  ///< rows weight and in of chunk 0
+  std::int64_t record_step;               ///< to the next chunk's
 
   Source() = default;
   __device__ __forceinline__ Source(const StatesParameters& p, const StatesDirection& d,
@@ -63,18 +69,18 @@ struct Source {
       : v_column(units[0] * kPart),
         u_column(d.u_column + units[0] / p.sizes.group_units * p.state),
         record_step(static_cast<std::int64_t>(p.sizes.heads) * p.sizes.record_floats) {
-    for (int w = 0; w < kUnits; ++w) {
-      const std::int64_t head = units[w] / p.sizes.parts;
+    for (int w = 0; w < kUnits * kHeads; ++w) {
+      const std::int64_t head = unit_head<kColumns>(p.sizes, units[w / kHeads], w % kHeads);
       records[w] = p.records + head * p.sizes.record_floats + kRowWeight * kChunk;
     }
   }
 };
 
 /// Loads chunk i of the range into its stage once the stage is empty. One thread.
-template <int kState, bool kImages>
-__device__ void load_chunk(const StatesDirection& d, const Source& source, const Range& range,
-                           int i, std::byte* shared) {
-  using L = Layout<kState, kImages>;
+template <int kState, int kColumns, bool kImages>
+__device__ void load_chunk(const StatesDirection& d, const Source<kColumns>& source,
+                           const Range& range, int i, std::byte* shared) {
+  using L = Layout<kState, kColumns, kImages>;
   constexpr int kUnits = L::kUnits;
   if (i >= range.count) return;
   const int stage = i % L::kStages;
@@ -88,8 +94,8 @@ __device__ void load_chunk(const StatesDirection& d, const Source& source, const
   load_tiles(tiles, &d.v, barrier, source.v_column, token);
   load_tiles(tiles + kUnits * kTileBytes, &d.u, barrier, source.u_column, token);
 #pragma unroll
-  for (int w = 0; w < kUnits; ++w) {
-    bulk_load(factors + (stage * kUnits + w) * L::kFactorFloats,
+  for (int w = 0; w < kUnits * L::kHeads; ++w) {
+    bulk_load(factors + (stage * kUnits * L::kHeads + w) * L::kFactorFloats,
               source.records[w] + chunk * source.record_step, L::kFactorFloats * sizeof(float),
               barrier);
   }
@@ -104,12 +110,30 @@ __device__ __forceinline__ std::uint32_t largest_magnitude(const float (&s)[kSta
   return __reduce_max_sync(0xFFFFFFFFU, __float_as_uint(largest));
 }
 
+/// Sends the image of a unit's state at a chunk.
+template <int kState, int kColumns>
+__device__ __forceinline__ void store_image(const StatesDirection& d, const Sizes& sizes,
+                                            std::int64_t chunk, int unit, const std::byte* image) {
+  constexpr int kTiles = kState / 64, kTile = kPart * 64;
+  auto* images = static_cast<__half*>(d.images);
+  if constexpr (kColumns == kPart) {
+    bulk_store(images + (chunk * sizes.units + unit) * (kTiles * kTile), image,
+               kTiles * kTileBytes);
+  } else {
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      bulk_store(images + ((chunk * kTiles + t) * sizes.units + unit) * kTile,
+                 image + t * kTileBytes, kTileBytes);
+    }
+  }
+}
+
 /// `piece`: of the sequence, or with images the segment.
-template <int kState, bool kImages>
-__device__ void consume(const StatesParameters& p, const StatesDirection& d, const Source& source,
-                        const Range& range, int piece, const Units& units, bool valid,
-                        std::byte* shared) {
-  using L = Layout<kState, kImages>;
+template <int kState, int kColumns, bool kImages>
+__device__ void consume(const StatesParameters& p, const StatesDirection& d,
+                        const Source<kColumns>& source, const Range& range, int piece,
+                        const Units& units, bool valid, std::byte* shared) {
+  using L = Layout<kState, kColumns, kImages>;
   constexpr int kUnits = L::kUnits;
   __shared__ uint4 maxima_words[kUnits];  // by warp
   auto* maxima = reinterpret_cast<std::uint32_t(*)[4]>(maxima_words);
@@ -123,21 +147,23 @@ __device__ void consume(const StatesParameters& p, const StatesDirection& d, con
 
   float s[kState / 2];
   if constexpr (kImages) {
-    incoming_state<kState>(s, p.sizes, piece, d.reverse, unit, p.spans, d.partials, d.through,
-                           d.edge_state, at);
+    incoming_state<kState, kColumns>(s, p.sizes, piece, d.reverse, unit, p.spans, d.partials,
+                                     d.through, d.edge_state, at);
   } else {
 #pragma unroll
     for (float& value : s) value = 0;
   }
+  const int head = head_of<kColumns>(p.sizes, unit, at.warp);
+  const int own_factors = (head - unit_head<kColumns>(p.sizes, unit, 0)) * L::kFactorFloats;
   float through = range.count == 0 ? -1 : range.cut ? 0 : 1;
   if (!kImages && threadIdx.x == 0) {
     for (int i = 0; i < L::kStages - 1; ++i)
-      load_chunk<kState, kImages>(d, source, range, i, shared);
+      load_chunk<kState, kColumns, kImages>(d, source, range, i, shared);
   }
   RingPosition<L::kStages> ring;
   for (int i = 0; i < range.count; ++i, ring.next()) {
     if (!kImages && threadIdx.x == 0) {
-      load_chunk<kState, kImages>(d, source, range, i + L::kStages - 1, shared);
+      load_chunk<kState, kColumns, kImages>(d, source, range, i + L::kStages - 1, shared);
     }
     if constexpr (kImages) {
       const std::uint32_t largest = largest_magnitude<kState>(s);
@@ -152,7 +178,7 @@ __device__ void consume(const StatesParameters& p, const StatesDirection& d, con
       if (at.thread == 0 && valid) {
         const std::int64_t chunk = range.first + i * range.step;
         const std::int64_t index = chunk * p.sizes.units + unit;
-        bulk_store(static_cast<__half*>(d.images) + index * size, image, L::kImageBytes);
+        store_image<kState, kColumns>(d, p.sizes, chunk, unit, image);
         p.scales[index * kScaleFloats + (d.reverse ? 1 : 0)] = scale.inverse;
         bulk_commit_group();
       }
@@ -160,7 +186,7 @@ __device__ void consume(const StatesParameters& p, const StatesDirection& d, con
     mbarrier_wait(&full[ring.stage], ring.parity);
     const std::byte* tiles = shared + ring.stage * L::kStageTiles * kTileBytes;
     const float* factors = reinterpret_cast<const float*>(shared + L::kFactorOffset) +
-                           (ring.stage * kUnits + group) * L::kFactorFloats;
+                           (ring.stage * kUnits + group) * L::kUnitFloats + own_factors;
     const float decay = factors[L::kFactorFloats - 1];
     std::uint32_t a[4][4], rest[4][4];
 #pragma unroll
@@ -200,22 +226,26 @@ __device__ void consume(const StatesParameters& p, const StatesDirection& d, con
   } else {
     const std::int64_t index = static_cast<std::int64_t>(piece) * p.sizes.units + unit;
     // `through` speaks for all units of a head, also for those that another block has.
-    if (range.count > 0 || kUnits % p.sizes.parts != 0)
+    if (range.count > 0 || L::kHeads > 1 || kUnits % p.sizes.parts != 0)
       store_fragment<kState>(d.partials + index * size, s, at);
-    if (at.thread == 0 && unit % p.sizes.parts == 0) {
-      d.through[piece * p.sizes.heads + unit / p.sizes.parts] = through;
+    if constexpr (L::kHeads == 1) {
+      if (at.thread == 0 && unit % p.sizes.parts == 0) {
+        d.through[piece * p.sizes.heads + unit / p.sizes.parts] = through;
+      }
+    } else if (at.lane == 0 && (unit * kStrips + at.warp) % (kColumns / kStrip) == 0) {
+      d.through[piece * p.sizes.heads + head] = through;
     }
   }
 }
 
-template <int kState, bool kImages>
-__global__ void __launch_bounds__(Layout<kState, kImages>::kThreads,
-                                  Layout<kState, kImages>::kBlocks)
+template <int kState, int kColumns, bool kImages>
+__global__ void __launch_bounds__(Layout<kState, kColumns, kImages>::kThreads,
+                                  Layout<kState, kColumns, kImages>::kBlocks)
     states(const __grid_constant__ StatesParameters p) {
-  using L = Layout<kState, kImages>;
+  using L = Layout<kState, kColumns, kImages>;
   extern __shared__ __align__(1024) std::byte shared[];
   __shared__ int found;
-  __shared__ Source source;
+  __shared__ Source<kColumns> source;
   const StatesDirection& d = p.direction[blockIdx.z];
   const int index = static_cast<int>(blockIdx.y);
   const int piece = kImages ? index : piece_of(p.sizes, index, d.reverse);  // or the segment
@@ -232,7 +262,7 @@ __global__ void __launch_bounds__(Layout<kState, kImages>::kThreads,
       mbarrier_init(&full[L::kStages + i], L::kConsumers);
     }
     mbarrier_init_fence();
-    source = Source(p, d, units);
+    source = Source<kColumns>(p, d, units);
   }
   griddepcontrol_launch_dependents();
   griddepcontrol_wait();
@@ -243,23 +273,24 @@ __global__ void __launch_bounds__(Layout<kState, kImages>::kThreads,
     const int end = min(begin + p.sizes.segment_chunks, p.sizes.chunks);
     range = {d.reverse ? end - 1 : begin, end - begin, d.reverse ? -1 : 1, false};
   } else {
-    range = local_range<kUnits>(p, units, piece, d.reverse, &found);
+    range = local_range<kUnits, kColumns>(p, units, piece, d.reverse, &found);
   }
   __syncthreads();
   const int w = static_cast<int>(threadIdx.x / 128);
   if (kImages && w == kUnits) {
     if (threadIdx.x % 32 != 0) return;
-    for (int i = 0; i < range.count; ++i) load_chunk<kState, kImages>(d, source, range, i, shared);
+    for (int i = 0; i < range.count; ++i)
+      load_chunk<kState, kColumns, kImages>(d, source, range, i, shared);
     return;
   }
-  consume<kState, kImages>(p, d, source, range, piece, units, first + w < p.sizes.group_units,
-                           shared);
+  consume<kState, kColumns, kImages>(p, d, source, range, piece, units,
+                                     first + w < p.sizes.group_units, shared);
 }
 
-template <int kState, bool kImages>
+template <int kState, int kColumns, bool kImages>
 cudaError_t launch(const StatesParameters& p, int pieces, cudaStream_t stream) {
-  using L = Layout<kState, kImages>;
-  const auto kernel = states<kState, kImages>;
+  using L = Layout<kState, kColumns, kImages>;
+  const auto kernel = states<kState, kColumns, kImages>;
   const cudaError_t status =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kBytes);
   if (status != cudaSuccess) return status;
@@ -274,14 +305,16 @@ cudaError_t launch(const StatesParameters& p, int pieces, cudaStream_t stream) {
 cudaError_t launch_segment_states(const StatesParameters& parameters, cudaStream_t stream) {
   const int pieces = (parameters.sizes.segments - 1) * parameters.sizes.pieces;
   if (pieces == 0) return cudaSuccess;
-  return parameters.state == 128 ? launch<128, false>(parameters, pieces, stream)
-                                 : launch<64, false>(parameters, pieces, stream);
+  return with_kernel(parameters, [&]<int kState, int kColumns>() {
+    return launch<kState, kColumns, false>(parameters, pieces, stream);
+  });
 }
 
 cudaError_t launch_chunk_states(const StatesParameters& parameters, cudaStream_t stream) {
   const int segments = parameters.sizes.segments;
-  return parameters.state == 128 ? launch<128, true>(parameters, segments, stream)
-                                 : launch<64, true>(parameters, segments, stream);
+  return with_kernel(parameters, [&]<int kState, int kColumns>() {
+    return launch<kState, kColumns, true>(parameters, segments, stream);
+  });
 }
 
 }  // namespace stowage::kernels::ssd
