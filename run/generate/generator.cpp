@@ -42,7 +42,7 @@ forecast::TrainerOptions generation_options(const inputs::Deck& deck,
 Generator::Generator(Trainer& trainer)
     : recorded_(trainer.decode().recorded), executor_(trainer.decode().executor) {}
 
-std::span<const double> Generator::advance(const Tokens& tokens) {
+void Generator::advance(const Tokens& tokens) {
   const layers::DecodeShape& shape = recorded_.shape;
   STOWAGE_ASSERT(std::ssize(tokens) == shape.sequences, "{} sequences for a program of {}",
                  tokens.size(), shape.sequences);
@@ -53,19 +53,13 @@ std::span<const double> Generator::advance(const Tokens& tokens) {
   stage(executor_, recorded_.cu_seqlens, {0, static_cast<std::int32_t>(shape.sequences)});
   executor_.step();
   ++position_;
-  logits_ = read_values(executor_, recorded_.logits, 0);
-  return logits_;
+  behind_ = executor_.result(recorded_.logits);
 }
 
-std::span<const double> Generator::logits_of(std::size_t sequence) const {
-  const std::size_t vocabulary =
-      logits_.size() / static_cast<std::size_t>(recorded_.shape.sequences);
-  const auto own = std::span(logits_).subspan(sequence * vocabulary, vocabulary);
-  if (!std::ranges::all_of(own, [](double logit) { return std::isfinite(logit); }))
-    throw execution::Error(
-        execution::Exit::runtime,
-        fmt::format("prompt {}: the model's logits are not finite", sequence + 1));
-  return own;
+std::vector<double> Generator::logits(std::size_t sequence) const {
+  const std::size_t bytes = behind_.size() / static_cast<std::size_t>(recorded_.shape.sequences);
+  return to_values(behind_.subspan(sequence * bytes, bytes),
+                   executor_.program().info(recorded_.logits).buffers[0].dtype);
 }
 
 std::vector<Continuation> Generator::generate(const std::vector<Tokens>& prompts,
@@ -84,13 +78,17 @@ std::vector<Continuation> Generator::generate(const std::vector<Tokens>& prompts
       else if (!made[i].tokens.empty())
         next[i] = made[i].tokens.back();
     }
-    (void)advance(next);
+    advance(next);
     results::Turns turns(prompts.size());
     results::on_threads(threads, turns, [&](int) {
       while (const std::optional<std::size_t> i = turns.next()) {
         Continuation& one = made[*i];
         if (at + 1 < prompts[*i].size() || !unfinished(one)) continue;
-        const std::span<const double> own = logits_of(*i);
+        const std::vector<double> own = logits(*i);
+        if (!std::ranges::all_of(own, [](double logit) { return std::isfinite(logit); }))
+          throw execution::Error(
+              execution::Exit::runtime,
+              fmt::format("prompt {}: the model's logits are not finite", *i + 1));
         const std::int32_t token = sample(
             own, sampling, execution::uniform(sampling.seed, *i, std::uint64_t{one.tokens.size()}));
         one.log_probabilities.push_back(log_probability(own, token));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -37,8 +38,9 @@ class Generator {
   /// The next token is the first of its sequence.
   void begin() { position_ = 0; }
   /// Takes one more token of each sequence, of which there are at most `window`.
-  /// @return (sequences, V) logits of the token behind each; they hold until the next call
-  std::span<const double> advance(const Tokens& tokens);
+  void advance(const Tokens& tokens);
+  /// (V) logits of the token behind a sequence.
+  std::vector<double> logits(std::size_t sequence) const;
 
   /// `count` further tokens of each prompt. What is drawn for a prompt follows from the seed, the
   /// place of the prompt and its logits.
@@ -48,12 +50,10 @@ class Generator {
                                      const Sampling& sampling);
 
  private:
-  std::span<const double> logits_of(std::size_t sequence) const;
-
   const layers::DecodeProgram& recorded_;
   execution::Executor& executor_;
   std::int64_t position_ = 0;
-  std::vector<double> logits_;
+  std::span<const std::byte> behind_;  ///< logits of all sequences
 };
 
 }  // namespace stowage::run

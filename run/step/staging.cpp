@@ -26,8 +26,8 @@ double count_pairs(std::span<const std::int32_t> cu_seqlens) {
   return sum;
 }
 
-bool is_fp64(execution::Executor& executor, Tensor tensor) {
-  return executor.program().info(tensor).buffers[0].dtype == Dtype::fp64;
+Dtype dtype_of(execution::Executor& executor, Tensor tensor) {
+  return executor.program().info(tensor).buffers[0].dtype;
 }
 
 }  // namespace
@@ -68,7 +68,7 @@ void stage_values(execution::Executor& executor, Tensor tensor,
   const std::span<std::byte> slot = executor.stage(tensor);
   std::size_t at = 0;
   for (const double value : values) {
-    if (is_fp64(executor, tensor)) {
+    if (dtype_of(executor, tensor) == Dtype::fp64) {
       std::memcpy(slot.data() + at, &value, sizeof(value));
       at += sizeof(value);
     } else {
@@ -79,18 +79,23 @@ void stage_values(execution::Executor& executor, Tensor tensor,
   }
 }
 
-std::vector<double> read_values(execution::Executor& executor, Tensor tensor, int ago) {
-  const std::span<const std::byte> bytes = executor.result(tensor, ago);
-  std::vector<double> values;
-  if (is_fp64(executor, tensor)) {
-    values.resize(bytes.size() / sizeof(double));
+std::vector<double> to_values(std::span<const std::byte> bytes, Dtype dtype) {
+  std::vector<double> values(bytes.size() / execution::size_bytes(dtype));
+  if (dtype == Dtype::fp64) {
     std::memcpy(values.data(), bytes.data(), bytes.size());
     return values;
   }
-  std::vector<float> narrow(bytes.size() / sizeof(float));
-  std::memcpy(narrow.data(), bytes.data(), bytes.size());
-  values.assign(narrow.begin(), narrow.end());
+  STOWAGE_ASSERT(dtype == Dtype::fp32, "values of {}", execution::name(dtype));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    float value = 0;
+    std::memcpy(&value, bytes.data() + i * sizeof(value), sizeof(value));
+    values[i] = value;
+  }
   return values;
+}
+
+std::vector<double> read_values(execution::Executor& executor, Tensor tensor, int ago) {
+  return to_values(executor.result(tensor, ago), dtype_of(executor, tensor));
 }
 
 }  // namespace stowage::run

@@ -1,6 +1,9 @@
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
+#include <initializer_list>
+#include <span>
+#include <vector>
 
 #include "forecast/plan/trainer_plan.hpp"
 #include "inputs/data/loader.hpp"
@@ -17,6 +20,8 @@ double stage_tokens(const inputs::Loader& loader, execution::Executor& executor,
 void stage_values(execution::Executor& executor, execution::Tensor tensor,
                   std::initializer_list<double> values);
 
+/// Elements of fp32 or fp64 as doubles.
+std::vector<double> to_values(std::span<const std::byte> bytes, execution::Dtype dtype);
 /// An output of fp32 or fp64 elements as doubles; blocks until that step is done.
 std::vector<double> read_values(execution::Executor& executor, execution::Tensor tensor, int ago);
 
