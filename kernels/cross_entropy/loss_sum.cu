@@ -1,8 +1,8 @@
 // The sum of the losses of the counted tokens, and their number, of all and of each source; see
 // loss_sum.hpp and source_losses.hpp.
 //
-// One block, or one for each source: a few hundred KiB at most. Thread i adds tokens i, i + 1024, ... in order, then the
-// lanes of a warp by a butterfly, then the warps in order.
+// One block, or one for each source: a few hundred KiB at most. Thread i adds tokens i, i + 1024,
+// ... in order, then the lanes of a warp by a butterfly, then the warps in order.
 
 #include <cuda_runtime.h>
 

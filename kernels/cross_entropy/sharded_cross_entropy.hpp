@@ -35,8 +35,9 @@ struct ShardedLogits {
 };
 
 /// The losses of whole rows, the same on every rank, from the stats of all ranks, one rank's behind
-/// the other's; hits and z-losses, if asked for, as LinearCrossEntropy has them. With `gradients` logits become
-/// theirs, dh is this rank's summand, rounded, and dw is stored or, with `accumulate`, added to.
+/// the other's; hits and z-losses, if asked for, as LinearCrossEntropy has them. With `gradients`
+/// logits become theirs, dh is this rank's summand, rounded, and dw is stored or, with
+/// `accumulate`, added to.
 struct ShardedCrossEntropy {
   static constexpr std::string_view kName = "sharded_cross_entropy";
   std::int64_t rows, vocabulary, width, first, ranks;

@@ -26,7 +26,7 @@ template <class S>
 void SourceLosses::reference(const Operands<Pointers<S>>& o) const {
   using A = Accumulation<S>;
   for (std::int64_t s = 0; s < sources; ++s) {
-    // Loads without a condition: gcc before 12.4 mixes up the lanes of conditional ones (PR 114375).
+    // Loads without a condition, as in loss_sum.cpp.
     const A sum = ordered_sum<A>(tokens, [losses = o.losses, of = o.of, s](std::int64_t t) {
       const A loss = losses[t];
       return of[t] == s ? loss : A{0};
