@@ -25,7 +25,7 @@ constexpr int kDiagonalPitch = kBlock + 1;
 constexpr int kHeads = 8;  // whose gates are made at once, by a warp each
 
 struct Gates {  ///< of a head; sum: of logarithms up to a token, all: of the chunk's
-  float log[kC], beta[kC], sum[kC], all;
+  float log[kC], slope[kC], beta[kC], sum[kC], all;
 };
 
 /// What a warpgroup makes T in.
@@ -99,14 +99,16 @@ __device__ __forceinline__ void make_gates(const Arrays<Bf16, float>& p, int chu
                                            Gates& gates, int lane) {
   const float rate = expf(device::to_float(p.a_log[head]));
   const float bias = device::to_float(p.dt_bias[head]);
-  float log[2], beta[2], sums[2];
+  float log[2], slope[2], beta[2], sums[2];
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
     const int i = 2 * lane + e;
-    log[e] = beta[e] = 0;
+    log[e] = slope[e] = beta[e] = 0;
     if (i < p.count(chunk)) {
       const Bf16* ba = p.ba + (static_cast<std::int64_t>(chunk) * kC + i) * p.ba_stride;
-      log[e] = -rate * softplus_of(device::to_float(ba[p.value_heads + head]) + bias);
+      const float step = device::to_float(ba[p.value_heads + head]) + bias;
+      log[e] = -rate * softplus_of(step);
+      slope[e] = -rate * sigmoid_of(step);
       beta[e] = sigmoid_of(device::to_float(ba[head]));
     }
   }
@@ -114,6 +116,7 @@ __device__ __forceinline__ void make_gates(const Arrays<Bf16, float>& p, int chu
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
     gates.log[2 * lane + e] = log[e];
+    gates.slope[2 * lane + e] = slope[e];
     gates.beta[2 * lane + e] = beta[e];
     gates.sum[2 * lane + e] = sums[e];
   }
@@ -133,7 +136,9 @@ __device__ __forceinline__ void store_factors(const Arrays<Bf16, float>& p, int 
   factors[kReads * kC + i] = enter * norms[i];
   factors[kWrites * kC + i] = leave * norms[kC + i];
   factors[kThrough * kC + i] = documents[kC - 1] == entering ? expf(gates.all) : 0;
+  factors[kSums * kC + i] = sum;
   factors[kLogs * kC + i] = gates.log[i];
+  factors[kSlopes * kC + i] = gates.slope[i];
   factors[kQueryNorm * kC + i] = norms[i];
   factors[kKeyNorm * kC + i] = norms[kC + i];
 }

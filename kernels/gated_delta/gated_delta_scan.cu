@@ -23,7 +23,7 @@ struct Stage {
   static constexpr int kK = 0, kQ = kK + kKeyBytes, kInverse = kQ + kKeyBytes,
                        kScores = kInverse + kTileBytes, kV = kScores + kTileBytes,
                        kFactor = kV + kTileBytes;
-  static constexpr int kBytes = (kFactor + kFactorBytes + 1023) / 1024 * 1024;
+  static constexpr int kBytes = (kFactor + kWalkBytes + 1023) / 1024 * 1024;
 };
 
 struct Shared {
@@ -44,10 +44,10 @@ __device__ __forceinline__ void load_chunk(const Chunked& c, int chunk, int head
   const Arrays<Bf16, float>& p = c.arrays;
   const int token = chunk * kC, key = p.key_head(head) * kWide;
   const std::int64_t tile = p.at(chunk, head) * kC * kC;
-  mbarrier_arrive_expect_tx(full, (kQueries ? 2 : 1) * (kKeyBytes + kTileBytes) + kFactorBytes +
+  mbarrier_arrive_expect_tx(full, (kQueries ? 2 : 1) * (kKeyBytes + kTileBytes) + kWalkBytes +
                                       (values != nullptr ? kTileBytes : 0));
   load_wide(stage + Stage::kK, qkv, full, static_cast<int>(p.keys()) + key, token);
-  bulk_load(stage + Stage::kFactor, c.factors_of(chunk, head), kFactorBytes, full);
+  bulk_load(stage + Stage::kFactor, c.factors_of(chunk, head), kWalkBytes, full);
   if (values != nullptr) bulk_load_2d(stage + Stage::kV, values, full, column, token);
   bulk_load(stage + Stage::kInverse, c.inverse + tile, kTileBytes, full);
   if (!kQueries) return;

@@ -99,7 +99,7 @@ __device__ __forceinline__ void load_wide(std::byte* to, const CUtensorMap* map,
   bulk_load_2d(to + kTileBytes, map, barrier, column + 64, token);
 }
 
-constexpr int kFactorBytes = kFactors * kC * 4;
+constexpr int kFactorBytes = kFactors * kC * 4, kWalkBytes = (kThrough + 1) * kC * 4;
 
 /// The values of neighbouring tokens at the columns of an accumulator, i of its 8 j + column.
 __device__ __forceinline__ float2 pair_of(const float* values, int j, const Place& at) {

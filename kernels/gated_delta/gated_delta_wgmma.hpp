@@ -15,8 +15,10 @@ enum Factor {
   kCorrects,  // beta a |k|^-1: of S k
   kReads,     // a / |q|: of S q
   kWrites,    // c / |k|: of U k^T
-  kThrough,   // b, at each token
+  kThrough,   // b, at each token; the walks take those up to here
+  kSums,      // of logarithms of decays up to the token
   kLogs,      // log of its decay
+  kSlopes,    // its derivative by a
   kQueryNorm,
   kKeyNorm,
   kFactors
