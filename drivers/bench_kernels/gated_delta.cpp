@@ -99,7 +99,7 @@ class GatedDeltaCase : public OperatorCase<Op> {
 
 struct GatedDeltaForward final : GatedDeltaCase<kernels::GatedDeltaForward> {
   using GatedDeltaCase::GatedDeltaCase;
-  // Operands of products are rounded to tf32, and y once to bf16.
+  // Operands of products are rounded to bf16, and so is y.
   std::vector<Agreement> check(const std::string&) override {
     const Group g = group();
     Values y(static_cast<std::size_t>(group_.tokens * group_.shape.values()));
@@ -114,7 +114,7 @@ struct GatedDeltaForward final : GatedDeltaCase<kernels::GatedDeltaForward> {
 
 struct GatedDeltaBackward final : GatedDeltaCase<kernels::GatedDeltaBackward> {
   using GatedDeltaCase::GatedDeltaCase;
-  // Operands of products are rounded to tf32, gradients once to bf16.
+  // Operands of products are rounded to bf16, and so are gradients.
   std::vector<Agreement> check(const std::string&) override {
     const Group in = group();
     Group g = in;  // its gradients

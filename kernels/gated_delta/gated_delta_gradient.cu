@@ -12,6 +12,7 @@
 
 #include "kernels/gated_delta/gated_delta_launches.cuh"
 #include "kernels/gated_delta/gated_delta_tiles.cuh"
+#include "kernels/hopper/griddepcontrol.cuh"
 #include "kernels/machine.hpp"
 #include "kernels/pack.cuh"
 
@@ -279,6 +280,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   Vectors& v = *reinterpret_cast<Vectors*>(shared_bytes + kVectors);
   const int left = p.chunks() * p.key_heads - static_cast<int>(blockIdx.x);
   const int grid = static_cast<int>(gridDim.x), items = (left + grid - 1) / grid * heads;
+  griddepcontrol_wait();
   copy_documents(p, Item(p, 0).chunk, v.documents[0]);
   if (threadIdx.x == 0) {
     for (Mbarrier* const barrier : {&v.keys, &v.rows, &v.s, &v.ds}) mbarrier_init(barrier, 1);
@@ -410,8 +412,9 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 int launch_gradients(const Chunked& c, void* stream) {
   const int units = c.arrays.chunks() * c.arrays.key_heads;
-  return launch_blocks(gradient_kernel, std::min(units, machine().multiprocessors), 1, kThreads,
-                       kSharedBytes, stream, c, qkv_map(c.arrays), dy_map(c.arrays));
+  return launch_dependent_blocks(gradient_kernel, std::min(units, machine().multiprocessors), 1,
+                                 kThreads, kSharedBytes, stream, c, qkv_map(c.arrays),
+                                 dy_map(c.arrays));
 }
 
 }  // namespace stowage::kernels::gated_delta

@@ -12,6 +12,7 @@
 #include "kernels/gated_delta/gated_delta_chunk.hpp"
 #include "kernels/gated_delta/gated_delta_launches.cuh"
 #include "kernels/gated_delta/gated_delta_tiles.cuh"
+#include "kernels/hopper/griddepcontrol.cuh"
 #include "kernels/hopper/mma.cuh"
 #include "kernels/pack.cuh"
 
@@ -292,6 +293,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   auto* const documents = reinterpret_cast<int*>(shared_bytes + kDocuments);
   auto* const gates = reinterpret_cast<Gates*>(shared_bytes + kGates);
   auto& work = *reinterpret_cast<Inversion*>(shared_bytes + kInversions + group * kInversionBytes);
+  griddepcontrol_launch_dependents();
   const Bf16* q = p.qkv + static_cast<std::int64_t>(chunk) * kC * p.qkv_stride +
                   static_cast<std::int64_t>(key_head) * kWide;
   copy_tiles<2, kThreads>(tiles + kQ, q, p.qkv_stride, p.count(chunk), thread);

@@ -11,6 +11,7 @@
 
 #include "kernels/gated_delta/gated_delta_launches.cuh"
 #include "kernels/gated_delta/gated_delta_tiles.cuh"
+#include "kernels/hopper/griddepcontrol.cuh"
 
 namespace stowage::kernels::gated_delta {
 namespace {
@@ -81,11 +82,9 @@ __device__ __forceinline__ void load_chunks(Shared& shared, int chunks, const Lo
 
 /// The columns [64 part, ..) of V of a head, and behind those of V the rows of the identity.
 template <bool kOutputs, bool kKeep>
-__global__ void __launch_bounds__(kThreads, 1)
-    scan_kernel(const Chunked c, const int first_part, const __grid_constant__ CUtensorMap qkv) {
+__device__ __forceinline__ void scan(const Chunked& c, int head, int part, const CUtensorMap& qkv,
+                                     Shared& shared) {
   const Arrays<Bf16, float>& p = c.arrays;
-  Shared& shared = begin_block();
-  const int head = static_cast<int>(blockIdx.y), part = first_part + static_cast<int>(blockIdx.x);
   const int parts = p.value_dim / kPart, chunks = p.chunks();
   const bool values = part < parts;
   const int first = (values ? part : part - parts) * kPart;
@@ -188,12 +187,11 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 /// The gradients of S and V of 64 columns of V of a head, from the last chunk to the first.
 template <bool kKeep>
-__global__ void __launch_bounds__(kThreads, 1)
-    adjoint_kernel(const Chunked c, const __grid_constant__ CUtensorMap qkv,
-                   const __grid_constant__ CUtensorMap dy_rows) {
+__device__ __forceinline__ void adjoint(const Chunked& c, int head, int part,
+                                        const CUtensorMap& qkv, const CUtensorMap& dy_rows,
+                                        Shared& shared) {
   const Arrays<Bf16, float>& p = c.arrays;
-  Shared& shared = begin_block();
-  const int head = static_cast<int>(blockIdx.y), first = static_cast<int>(blockIdx.x) * kPart;
+  const int first = part * kPart;
   const int chunks = p.chunks();
   const std::int64_t column = static_cast<std::int64_t>(head) * p.value_dim + first;
   if (threadIdx.x >= kGroup) {
@@ -279,25 +277,35 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (p.dinitial_state != nullptr) store_matrix(p.dinitial_state + column * kWide, s, at);
 }
 
-}  // namespace
-
-int launch_scan(const Chunked& c, int first, int count, void* stream) {
-  const Arrays<Bf16, float>& p = c.arrays;
-  const auto go = [&](auto* kernel) {
-    return launch_blocks(kernel, count, p.value_heads, kThreads, kSharedBytes, stream, c, first,
-                         qkv_map(p));
-  };
-  if (p.y != nullptr) return go(scan_kernel<true, false>);
-  return c.states != nullptr ? go(scan_kernel<false, true>) : go(scan_kernel<false, false>);
+/// Blocks [0, adjoints) of a head walk back, the others forward: neither needs the other.
+template <bool kOutputs, bool kKeep, bool kAdjoint>
+__global__ void __launch_bounds__(kThreads, 1)
+    walk_kernel(const Chunked c, const int adjoints, const int first_part,
+                const __grid_constant__ CUtensorMap qkv, const __grid_constant__ CUtensorMap dy) {
+  Shared& shared = begin_block();
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
+  const int head = static_cast<int>(blockIdx.y), block = static_cast<int>(blockIdx.x);
+  if (kAdjoint && block < adjoints)
+    adjoint<kKeep>(c, head, block, qkv, dy, shared);
+  else
+    scan<kOutputs, kKeep>(c, head, first_part + block - adjoints, qkv, shared);
 }
 
-int launch_adjoint(const Chunked& c, void* stream) {
+}  // namespace
+
+int launch_walks(const Chunked& c, int first, int count, void* stream) {
   const Arrays<Bf16, float>& p = c.arrays;
+  const int adjoints = p.dy != nullptr ? p.value_dim / kPart : 0;
+  const CUtensorMap qkv = qkv_map(p), dy = adjoints > 0 ? dy_map(p) : qkv;
   const auto go = [&](auto* kernel) {
-    return launch_blocks(kernel, p.value_dim / kPart, p.value_heads, kThreads, kSharedBytes, stream,
-                         c, qkv_map(p), dy_map(p));
+    return launch_dependent_blocks(kernel, adjoints + count, p.value_heads, kThreads, kSharedBytes,
+                                   stream, c, adjoints, first, qkv, dy);
   };
-  return c.dstates != nullptr ? go(adjoint_kernel<true>) : go(adjoint_kernel<false>);
+  if (p.y != nullptr) return go(walk_kernel<true, false, false>);
+  if (adjoints == 0) return go(walk_kernel<false, false, false>);
+  return c.states != nullptr ? go(walk_kernel<false, true, true>)
+                             : go(walk_kernel<false, false, true>);
 }
 
 }  // namespace stowage::kernels::gated_delta

@@ -70,9 +70,9 @@ int launch_segment(const Chunked& chunked, void* stream);
 
 /// Their steps. Gates, norms, T and M:
 int launch_prepare(const Chunked& chunked, void* stream);
-/// Columns [64 first, 64 (first + count)) of V, then of the identity's rows.
-int launch_scan(const Chunked& chunked, int first, int count, void* stream);
-int launch_adjoint(const Chunked& chunked, void* stream);
+/// The walks over chunks: forward of columns [64 first, 64 (first + count)) of V, behind those of V
+/// of the identity's rows; with dy back as well.
+int launch_walks(const Chunked& chunked, int first, int count, void* stream);
 /// Of q, k, b and a.
 int launch_gradients(const Chunked& chunked, void* stream);
 
