@@ -75,7 +75,7 @@ TEST(gated_delta_gpu, bf16) {
   }
 }
 
-// One token, one head of v for each of q and k, and more of them than a block makes gates of at once.
+// One token, a head of v for each of q and k, and more of them than a block makes gates of at once.
 TEST(gated_delta_gpu, warp_group_products) {
   STOWAGE_NEED_GPU();
   for (const bool ends : {false, true}) {

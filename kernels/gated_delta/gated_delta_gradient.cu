@@ -1,11 +1,11 @@
 // The gradients of q, k, b and a of the gated delta rule on warp-group products: gradients() of
 // gated_delta_gradients.hpp, which has the formulas, for bf16 storage and heads of 128.
 //
-// A block takes chunks and heads of q and k, and goes through the heads of v that share each: items.
+// A block takes chunks and heads of q and k, and in turn the heads of v that share each: items.
 // Rows of all accumulators are tokens. Warpgroup 0 has what q reads and what S writes, warpgroup 1
 // what k corrects and the sum of what it writes. D and E are kept times the norms of their rows and
-// columns, so their products take q and k as they lie in memory, and results are gradients times the
-// row's own norm. What an item needs is loaded as soon as the one before has read its place.
+// columns, so their products take q and k as they lie in memory, and results are gradients times
+// the row's own norm. What an item needs is loaded as soon as the one before has read its place.
 // Limits: memory, and the chain of an item's products.
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kThreads = 2 * kGroup;
 
-/// U is that of two items in turn. kSum: what warpgroup 0 hands to warpgroup 1, and room of results.
+/// U is that of two items in turn. kSum: what warpgroup 0 hands to warpgroup 1; room of results.
 constexpr int kQ = 0, kK = kQ + kKeyBytes, kDy = kK + kKeyBytes, kW = kDy + kKeyBytes,
               kU = kW + kKeyBytes, kS = kU + 2 * kKeyBytes, kDs = kS + 2 * kKeyBytes,
               kD = kDs + 2 * kKeyBytes, kE = kD + kTileBytes, kSum = kE + kTileBytes,

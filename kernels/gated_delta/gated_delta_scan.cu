@@ -1,9 +1,9 @@
 // The walks over chunks of the gated delta rule on warp-group products: scan() and adjoint() of
 // gated_delta_chunk.hpp for bf16 storage and heads of 128.
 //
-// A block has a head and 64 columns of V: one warpgroup computes, a warp loads the operands of chunks
-// ahead. All products are transposed: columns of V are the rows of an accumulator, so a
-// result is the next product's A operand as it lies in registers, and nothing passes between warps.
+// A block has a head and 64 columns of V: a warpgroup computes, a warp loads the operands of chunks
+// ahead. All products are transposed: columns of V are the rows of an accumulator, so a result is
+// the next product's A operand as it lies in registers, and nothing passes between warps.
 // S (64 x 128) is fp32 in registers, rounded to bf16 where it is an operand. Norms and decays weigh
 // tokens: they are factors of columns of accumulators, and operands are the bf16 of memory.
 // Limits: latency of the chain of three products of a chunk; 64 columns a block use 2 Hv
