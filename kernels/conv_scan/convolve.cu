@@ -78,13 +78,12 @@ struct Block {
   __device__ bool valid(const Sizes& s, int v) const { return set * kUnits + v < s.group_units; }
   /// Head v, of as many as the block has units, `u` of unit(v): that unit's, or where units cut
   /// heads, the block's v-th.
-  __device__ __forceinline__ int head(const Sizes& s, int u, int v) const {
+  __device__ int head(const Sizes& s, int u, int v) const {
     if constexpr (kColumns == kPart) return u / s.parts;
     return CutHeads<kColumns>::at(s, group, set * kUnits, v);
   }
-  /// Whether this block is the one that stores what that head has once.
-  __device__ __forceinline__ bool owns(const Sizes& s, int u, int v) const {
-    if constexpr (kColumns == kPart) return valid(s, v) && u % s.parts == 0;
+  /// Whether head v of those that units cut begins in this block.
+  __device__ bool begins(const Sizes& s, int v) const {
     const int base = set * kUnits;
     return CutHeads<kColumns>(base).begins(v, min(kUnits, s.group_units - base));
   }
@@ -204,7 +203,8 @@ __device__ void produce(const ConvolveParameters& p, const Block<kState, kColumn
       const int unit = block.unit(sizes, v);
       const std::int64_t record =
           static_cast<std::int64_t>(chunk) * sizes.heads + block.head(sizes, unit, v);
-      const bool write = block.owns(sizes, unit, v);
+      const bool write = kColumns == kPart ? block.valid(sizes, v) && unit % sizes.parts == 0
+                                           : block.begins(sizes, v);
       records[v] = write ? p.steps.records + record * sizes.record_floats : nullptr;
     }
     float2 dt[kUnits];
@@ -229,7 +229,9 @@ __device__ void produce(const ConvolveParameters& p, const Block<kState, kColumn
 #pragma unroll
       for (int v = 0; v < kUnits; ++v) {
         const int unit = block.unit(sizes, v);
-        const bool write = lane == v && block.owns(sizes, unit, v);
+        const bool write =
+            lane == v && (kColumns == kPart ? block.valid(sizes, v) && unit % sizes.parts == 0
+                                            : block.begins(sizes, v));
         if (write) p.through[piece * sizes.heads + block.head(sizes, unit, v)] = decay[v];
         decay[v] = 1;
       }
@@ -366,12 +368,11 @@ __device__ void run_states(const ConvolveParameters& p, const Block<kState, kCol
       if (barriers->live[ring.stage] != 0) {
         const std::byte* tiles = shared + ring.stage * L::kTiles * kTileBytes;
         const std::byte* b = tiles + kUnits * kTileBytes;
+        const int place = block.place(v, at.warp), step = block.place(v + 1, at.warp) - place;
         const float* weights = reinterpret_cast<const float*>(shared + L::kWeightOffset) +
-                               ring.stage * kUnits * kChunk;
-        const float* first = weights + block.place(v, at.warp) * kChunk;
-        const float* second = weights + block.place(v + 1, at.warp) * kChunk;
-        add_chunk<kState>(s0, tiles + v * kTileBytes, b, first, at);
-        add_chunk<kState>(s1, tiles + (v + 1) * kTileBytes, b, second, at);
+                               (ring.stage * kUnits + place) * kChunk;
+        add_chunk<kState>(s0, tiles + v * kTileBytes, b, weights, at);
+        add_chunk<kState>(s1, tiles + (v + 1) * kTileBytes, b, weights + step * kChunk, at);
       }
       mbarrier_arrive(&barriers->empty[ring.stage]);
     }
