@@ -129,5 +129,26 @@ def norms_of_parts_add_up_to_the_norm(r):
     assert "gradient_norms" not in validate(r, "bad.h5").stdout
 
 
+@case(ranks=2)
+def norms_of_activations_are_those_of_the_stream(r):
+    r.run("model.pattern=M|-*E", "run.output=off.h5")
+    for keys in ([], ["parallel.tensor=2"], ["parallel.pipeline=2"], ["parallel.data=2"]):
+        r.run("model.pattern=M|-*E", "run.activation_norms=true", *keys, "run.output=on.h5",
+              ranks=1 if not keys else 2)
+        with h5py.File("on.h5") as file:
+            norms = numpy.column_stack([file[f"series/activation_norms/{name}"]
+                                        for name in ("layers", "head")])
+            std = file["config"].attrs["model.init_std"]
+        assert norms.shape == (6, 5), norms.shape
+        if not keys:
+            wanted = norms
+            assert_equal("off.h5", "on.h5")
+            # The first layer reads rows of the fresh embedding, to which layers add.
+            assert abs(norms[0, 0] / std - 1) < 0.1, (norms, std)
+            assert (norms[0, 1:] > norms[0, 0]).all(), norms
+        assert numpy.allclose(norms, wanted, rtol=1e-2), (keys, norms, wanted)
+    assert validate(r, "on.h5").returncode == 0
+
+
 if __name__ == "__main__":
     sys.exit(train_test.main(CASES))

@@ -5,6 +5,7 @@
 #include "ctest/kernels/operator_check.hpp"
 #include "execution/error.hpp"
 #include "kernels/norm/gated_rmsnorm.hpp"
+#include "kernels/norm/mean_squares.hpp"
 #include "kernels/norm/rmsnorm.hpp"
 
 namespace stowage::kernels::test {
@@ -136,6 +137,18 @@ TEST(norm_gpu, the_largest_magnitude_is_that_of_what_is_stored) {
       expect_measured_there(s.backward(storage), after_forward(s, storage, random),
                             &Arrays<RmsnormBackward>::dx);
     }
+}
+
+TEST(norm_gpu, mean_squares_match_fp64) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const std::int64_t rows : {0, 1, 67, 5000}) {
+    const MeanSquares op{rows, Dtype::bf16, kEps};
+    const Arrays<MeanSquares> o = make_arrays(op, random);
+    set(o.rstd, random.uniform(rows, 0.1, 2));
+    const double bound = tolerance(Dtype::fp32, static_cast<double>(rows + 1), 16);
+    check_on_gpu(op, o, [&](std::string_view) { return bound; });
+  }
 }
 
 TEST(norm_gpu, head_rmsnorm_matches_fp64) {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ctest/kernels/measured.hpp"
+#include "kernels/norm/mean_squares.hpp"
 #include "kernels/norm/rmsnorm.hpp"
 
 namespace stowage::kernels::test {
@@ -248,6 +249,38 @@ TEST(norm, cost_follows_the_tables_formulas) {
   EXPECT_EQ(forward_of(s, Dtype::bf16, false).cost().bytes, 4 * n * c + 2 * c + 4 * n);
   EXPECT_EQ(forward_of(s, Dtype::bf16, true).cost().bytes, 8 * n * c + 2 * c + 4 * n);
   EXPECT_EQ(backward_of(s, Dtype::bf16, false).cost().bytes, 6 * n * c + 6 * c + 4 * n);
+}
+
+TEST(norm, mean_squares_are_those_of_the_rows) {
+  Random random;
+  for (const Sizes s : kSizes)
+    for (const Dtype storage : kFloatingTypes) {
+      const Dtype sums = execution::accumulation(storage);
+      const AddRmsnormForward norm = forward_of(s, storage, false);
+      const Arrays<AddRmsnormForward> o = make_arrays(norm, random);
+      set(o.x, random.normal(s.n * s.width, 3));
+      test::run(norm, o);
+      const MeanSquares op{s.n, storage, kEps};
+      const Array total(sums, {1}, Values{0.0});
+      test::run(op, {.rstd = o.rstd, .total = total});
+      double expected = 0;
+      for (const double x : o.x.values()) expected += x * x / static_cast<double>(s.width);
+      const double bound = tolerance(sums, static_cast<double>(s.n + s.width), 16) * expected;
+      EXPECT_NEAR(total.values()[0], expected, bound);
+      test::run(op, {.rstd = o.rstd, .total = total});
+      EXPECT_NEAR(total.values()[0], 2 * expected, 2 * bound);
+    }
+}
+
+// Rounding of rstd makes no row of zeros negative, and a NaN is told.
+TEST(norm, mean_squares_of_zeros_are_none_and_a_nan_stays) {
+  const MeanSquares op{2, Dtype::fp32, kEps};
+  const float rstd = 1 / std::sqrt(static_cast<float>(kEps)) * (1 + 1e-6F);
+  const Array total(Dtype::fp32, {1}, Values{0.0});
+  test::run(op, {.rstd = Array(Dtype::fp32, {2}, Values{rstd, rstd}), .total = total});
+  EXPECT_EQ(total.values()[0], 0);
+  test::run(op, {.rstd = Array(Dtype::fp32, {2}, Values{rstd, std::nan("")}), .total = total});
+  EXPECT_TRUE(std::isnan(total.values()[0]));
 }
 
 }  // namespace

@@ -91,6 +91,7 @@ forecast::TrainerOptions options_of(const std::string& pattern, Dtype dtype) {
   model.moe.aux_coeff = 0.02;
   model.moe.z_coeff = 0.01;
   model.z_loss_coeff = 0.02;
+  model.tells_stream = true;
   options.step.sources = 3;
   options.step.tokens = options.step.sequence = 24;
   options.evaluation_microbatches = 1;

@@ -120,6 +120,7 @@ forecast::TrainerOptions options_of(const std::string& pattern, Dtype dtype, int
   options.model.moe.aux_coeff = 0.01;
   options.model.moe.z_coeff = 0.01;
   options.model.z_loss_coeff = 0.02;
+  options.model.tells_stream = true;
   options.step.sources = 2;
   return options;
 }

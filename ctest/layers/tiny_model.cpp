@@ -8,6 +8,7 @@
 #include "kernels/digest/digest.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "layers/mixers/kinds.hpp"
+#include "layers/mixers/stream_squares.hpp"
 
 namespace stowage::ctest {
 
@@ -265,7 +266,8 @@ std::vector<double> TinyRun::loss() { return result(recorded_->loss); }
 
 std::vector<double> TinyRun::told() {
   std::vector<double> all = loss();
-  for (const execution::Tensor more : {recorded_->z_loss, recorded_->source_losses})
+  for (const execution::Tensor more : {recorded_->z_loss, recorded_->source_losses,
+                                       recorded_->program.find(layers::kStreamSquares)})
     if (more)
       for (const double value : result(more)) all.push_back(value);
   return all;

@@ -92,7 +92,8 @@ class TinyRun {
   double evaluate(int index, Part part = {0, 1});
   /// Sum of losses and number of counted targets of the last training step.
   std::vector<double> loss();
-  /// Behind them z-losses and the losses of each source, likewise, if the step tells them.
+  /// Behind them z-losses and the losses of each source, likewise, and the squares of the residual
+  /// stream, if the step tells them.
   std::vector<double> told();
   /// Load-balancing and z loss of the last training step.
   std::vector<double> router_losses();

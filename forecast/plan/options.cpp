@@ -147,6 +147,7 @@ TrainerOptions trainer_options(const Deck& deck, const RunNeeds& needs, std::int
   TrainerOptions options;
   options.model = model_config(deck);
   options.model.moe.tells_load = read(deck, &inputs::RunConfig::router_load);
+  options.model.tells_stream = read(deck, &inputs::RunConfig::activation_norms);
   options.precision.storage = train.dtype;
   options.step.sequence = train.seq_length;
   options.step.tokens = train.microbatch_tokens();

@@ -60,6 +60,12 @@ std::vector<Row<RunConfig>> rows<RunConfig>() {
            .help = "Keep the norm of the gradients of each layer, of the embedding and of the head "
                    "by step, before clipping. Their series are gradient_norms in the result set. "
                    "Changes no bit of what is trained, and costs nothing if it is false."}),
+      row(&RunConfig::activation_norms,
+          {.key = "run.activation_norms",
+           .help = "Keep the root mean square of the residual stream that each layer and the head "
+                   "read, over all positions of a step. Their series are activation_norms in the "
+                   "result set. Changes no bit of what is trained, and costs nothing if it is "
+                   "false."}),
       row(&RunConfig::source_losses,
           {.key = "run.source_losses",
            .help = "Keep the training loss of each file of data.mix: its mean over the counted "

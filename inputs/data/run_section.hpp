@@ -18,9 +18,10 @@ struct RunConfig {
   bool same_on_ranks = false;
   std::string output, mllog;
   std::int64_t log_interval = 10;
-  bool router_load = false;     ///< tokens of each expert are told to the host in every step
-  bool gradient_norms = false;  ///< likewise the norm of each layer's gradients
-  bool source_losses = false;   ///< likewise the losses of each file of data.mix
+  bool router_load = false;       ///< tokens of each expert are told to the host in every step
+  bool gradient_norms = false;    ///< likewise the norm of each layer's gradients
+  bool activation_norms = false;  ///< likewise the RMS of the residual stream before each layer
+  bool source_losses = false;     ///< likewise the losses of each file of data.mix
 };
 
 /// [train]: the element type, and the sequences of a step.

@@ -125,4 +125,8 @@ int launch(const GatedSums<S>& args, void* stream);
 int launch_partial_sums(std::int64_t count, std::int64_t width, const float* partials, float* sum,
                         bool accumulate, void* stream);
 
+/// total += the mean squares of rows, by their rstd, in a fixed order.
+int launch_mean_squares(std::int64_t rows, const float* rstd, float eps, float* total,
+                        void* stream);
+
 }  // namespace stowage::kernels::norm

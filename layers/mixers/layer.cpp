@@ -8,6 +8,7 @@
 #include "execution/error.hpp"
 #include "kernels/norm/rmsnorm.hpp"
 #include "layers/mixers/kinds.hpp"
+#include "layers/mixers/stream_squares.hpp"
 #include "layers/recording/partition.hpp"
 
 namespace stowage::layers {
@@ -77,6 +78,7 @@ Stream Layer::forward(Recorder& recorder, Stream stream) const {
   const auto layer = recorder.program().enter("layer", index_, recorder.batch().slot);
   const auto scope = recorder.program().enter(kind_->scope, index_, recorder.batch().slot);
   const Tensor normed = norm(recorder, stream);
+  add_stream_squares(recorder, recorder.kept<Saved>(*this).rstd, epsilon_, index_);
   return {recorder.kept<Saved>(*this).sum, mixer_->forward(recorder, normed)};
 }
 

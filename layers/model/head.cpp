@@ -9,12 +9,14 @@
 #include "kernels/cross_entropy/sharded_cross_entropy.hpp"
 #include "kernels/norm/rmsnorm.hpp"
 #include "layers/mixers/products.hpp"
+#include "layers/mixers/stream_squares.hpp"
 
 namespace stowage::layers {
 
 Head::Head(const ModelConfig& config, const parallel::Ranks& ranks, const Parameter& embedding,
            std::string norm, bool hands_on)
     : width_(config.width),
+      layers_(config.layers()),
       rows_(ranks.shared_group(parallel::Group::tensor)),
       group_(ranks.shared_group(parallel::Group::tensor)),
       vocabulary_(Partition(*group_).share(config.vocabulary, "model.vocab_size")),
@@ -62,6 +64,7 @@ Tensor Head::norm(Recorder& recorder, Stream stream) const {
                     .y = normed,
                     .rstd = kept.rstd,
                     .amax = {}});
+  add_stream_squares(recorder, kept.rstd, epsilon_, layers_);
   return normed;
 }
 

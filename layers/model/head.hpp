@@ -67,6 +67,7 @@ class Head {
   Tensor sharded(Recorder& recorder, Tensor normed, Tensor dnormed, Tensor hits) const;
 
   std::int64_t width_;
+  int layers_;  ///< of the model
   SharedRows rows_;
   std::shared_ptr<const parallel::RankGroup> group_;
   std::int64_t vocabulary_;  ///< of this rank

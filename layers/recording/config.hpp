@@ -24,7 +24,8 @@ struct ModelConfig {
   bool zero_centred_norms = false;  ///< weights of block, final, query and key norms are about 0
   double init_std = 0.02;
   bool tied_embeddings = false;
-  double z_loss_coeff = 0;  ///< on the squared log-sum-exp of the next token's logits
+  bool tells_stream = false;  ///< training steps tell of the residual stream (kStreamSquares)
+  double z_loss_coeff = 0;    ///< on the squared log-sum-exp of the next token's logits
 
   struct Attention {
     int heads = 4;     ///< H

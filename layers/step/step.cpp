@@ -7,6 +7,7 @@
 #include "kernels/moe/capacity.hpp"
 #include "layers/mixers/experts.hpp"
 #include "layers/mixers/router.hpp"
+#include "layers/mixers/stream_squares.hpp"
 #include "layers/schedule/pipeline.hpp"
 #include "layers/step/own_norm.hpp"
 #include "layers/step/update.hpp"
@@ -39,6 +40,8 @@ void add_outputs(TrainingProgram& step, const Model& model, const OptimizerConfi
   if (step.shape.sources > 0)
     step.source_losses =
         step.program.output(kSourceLosses, accum, {std::int64_t{2} * step.shape.sources});
+  if (model.config().tells_stream)
+    step.program.output(kStreamSquares, accum, {model.config().layers() + 1});
   if (optimizer.own_loss) step.own_loss = step.program.output("own_loss", accum, {2});
   if (optimizer.own_norm && model.ranks().size() > 1)
     step.own_norm = step.program.output("own_norm", accum, {1});
@@ -87,6 +90,8 @@ void begin(Recorder& recorder, const Model& model, const TrainingProgram& step, 
   recorder.set_prefix("step");
   recorder.copy("ok", read(step.go_on), write(step.step_ok));
   if (step.router_losses && !apart) recorder.clear("router_losses", write(step.router_losses));
+  if (const Tensor squares = step.program.find(kStreamSquares))
+    recorder.clear("no_stream_squares", write(squares));
   if (step.expert_rows) {
     const Tensor demand = recorder.program().scratch(kDemand, Dtype::int32, {3});
     recorder.clear("most_rows", write(demand));
@@ -164,6 +169,7 @@ double expert_bytes(const Program& program, const parallel::RankGroup& sharers) 
 std::vector<Tensor> values_of(const TrainingProgram& step, const Model& model, Recorder& recorder,
                               std::optional<StepValues>& apart) {
   std::vector<Tensor> values = model.step_counts(recorder);
+  if (const Tensor squares = step.program.find(kStreamSquares)) values.push_back(squares);
   if (apart) {
     values.push_back(apart->nodes(recorder));
     return values;

@@ -9,6 +9,7 @@
 
 #include "execution/error.hpp"
 #include "inputs/data/run_section.hpp"
+#include "layers/mixers/stream_squares.hpp"
 #include "layers/model/flops.hpp"
 #include "layers/model/model.hpp"
 #include "offload/lifetimes.hpp"
@@ -139,6 +140,13 @@ void Recording::begin(const forecast::TrainerPlan& plan, double tokens_seen) {
                                      {"layers", "1", "of each", {shape.front() - 2}},
                                      {"head", "1", "with the last norm"}});
   }
+  if (const auto squares = training.recorded.program.find(layers::kStreamSquares)) {
+    const auto& shape = training.recorded.program.info(squares).buffers.front().shape;
+    activation_norms_ =
+        &set_->series("activation_norms", "step",
+                      {{"layers", "1", "RMS of what each reads", {shape.front() - 1}},
+                       {"head", "1", "likewise"}});
+  }
   if (training.recorded.expert_rows)
     experts_ = &set_->series(
         "experts", "step",
@@ -217,6 +225,7 @@ void Recording::step(const StepReport& report) {
     line.push_back({"router_entropy", std::ranges::min(load.entropy)});
     line.push_back({"dead_experts", std::reduce(load.dead.begin(), load.dead.end())});
   }
+  if (activation_norms_ != nullptr) activation_norms_->append(report.step, report.activation_norms);
   if (gradient_norms_ != nullptr) gradient_norms_->append(report.step, report.gradient_norms);
   const bool due = report.step == last_step_ ||
                    report.step % inputs::read(deck_, &inputs::RunConfig::log_interval) == 0;

@@ -104,12 +104,13 @@ class Recording {
   std::unique_ptr<results::Progress> progress_;
   std::optional<CapacityUse> capacities_;
   results::Series* train_ = nullptr;
-  results::Series* again_ = nullptr;           ///< if a step was done twice
-  results::Series* board_ = nullptr;           ///< on a GPU
-  results::Series* routers_ = nullptr;         ///< if routers have losses
-  results::Series* gradient_norms_ = nullptr;  ///< if steps tell them
-  results::Series* mtp_ = nullptr;             ///< if heads predict further tokens
-  results::Series* router_load_ = nullptr;     ///< if steps tell it
+  results::Series* again_ = nullptr;             ///< if a step was done twice
+  results::Series* board_ = nullptr;             ///< on a GPU
+  results::Series* routers_ = nullptr;           ///< if routers have losses
+  results::Series* activation_norms_ = nullptr;  ///< likewise
+  results::Series* gradient_norms_ = nullptr;    ///< if steps tell them
+  results::Series* mtp_ = nullptr;               ///< if heads predict further tokens
+  results::Series* router_load_ = nullptr;       ///< if steps tell it
   std::int64_t router_layers_ = 0;
   results::Series* head_ = nullptr;            ///< if the head has a z-loss
   std::optional<SourceLosses> source_losses_;  ///< if the deck asks for them

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <span>
 #include <utility>
 
 #include "execution/error.hpp"
+#include "layers/mixers/stream_squares.hpp"
 #include "layers/model/model.hpp"
 #include "results/progress.hpp"
 #include "run/step/staging.hpp"
@@ -192,6 +194,14 @@ Loop::Outcome Loop::read(const Pending& pending, int ago) {
     report.router_load = read_values(*pending.executor, load, ago);
   if (const execution::Tensor norms = pending.recorded->program.find(layers::kGradientNorms))
     report.gradient_norms = read_values(*pending.executor, norms, ago);
+  if (const execution::Tensor squares = pending.recorded->program.find(layers::kStreamSquares)) {
+    const layers::StepShape& shape = pending.recorded->shape;
+    const auto rows =
+        static_cast<double>(shape.tokens * shape.microbatches *
+                            trainer_.plan().options().sharing.ranks.sequences().parts);
+    for (const double sum : read_values(*pending.executor, squares, ago))
+      report.activation_norms.push_back(std::sqrt(sum / rows));
+  }
   if (pending.recorded->source_losses) {
     const auto sums = read_values(*pending.executor, pending.recorded->source_losses, ago);
     for (std::size_t i = 0; i < sums.size(); i += 2)

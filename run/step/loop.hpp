@@ -58,6 +58,7 @@ struct StepReport {
   ExpertReport experts;                ///< if ranks share experts
   std::vector<double> router_load;     ///< tokens of each expert, layer by layer, if they are told
   std::vector<double> gradient_norms;  ///< of embedding, layers and head, if they are told
+  std::vector<double> activation_norms;  ///< RMS of what layers and head read, if they are told
   /// By source of data, if they are told: the sum of losses, and counted targets.
   std::vector<std::array<double, 2>> source_losses;
   std::optional<FirstAttempt> first;  ///< of a step that was done again; all else is of the second

@@ -46,7 +46,8 @@ class AlongTokens:
     def series(self, path):
         series, seen = self.result.series(path), self.result.series("train/tokens")
         by_step = path.startswith(
-            ("train/", "router_load/", "gradient_norms/", "mtp/", "val_loss/", "source_loss/"))
+            ("train/", "router_load/", "gradient_norms/", "activation_norms/", "mtp/", "val_loss/",
+             "source_loss/"))
         return (np.interp(series[0], *seen), series[1]) if series and seen and by_step else series
 
 
@@ -106,8 +107,19 @@ def draw_balance(axes, results):
 
 def draw_norms(axes, results):
     """The gradient's norm in each layer, from the first (dark) to the last."""
+    draw_layers(axes, results, "gradient_norms/layers")
+    axes.set_ylabel("gradient norm of a layer")
+
+
+def draw_activations(axes, results):
+    """Likewise the RMS of what each layer reads."""
+    draw_layers(axes, results, "activation_norms/layers")
+    axes.set_ylabel("RMS of what a layer reads")
+
+
+def draw_layers(axes, results, path):
     for index, result in enumerate(results):
-        norms = result.series("gradient_norms/layers")
+        norms = result.series(path)
         if not norms or norms[1].ndim != 2:
             continue
         layers = norms[1].shape[1]
@@ -115,7 +127,6 @@ def draw_norms(axes, results):
             axes.plot(norms[0], smoothed(norms[1][:, layer]), color=f"C{index}", linewidth=0.8,
                       alpha=1 - 0.8 * layer / layers,
                       label=None if layer else f"{legend_of(result)}, by layer")
-    axes.set_ylabel("gradient norm of a layer")
     axes.set_yscale("log")
 
 
@@ -233,6 +244,8 @@ def panels_of(results):
         panels.insert(2, draw_balance)
     if any(result.series("gradient_norms/layers") for result in results):
         panels.insert(2, draw_norms)
+    if any(result.series("activation_norms/layers") for result in results):
+        panels.insert(2, draw_activations)
     panels.append(draw_memory)
     return [(panel, THIRD) for panel in panels], True
 

@@ -24,7 +24,8 @@ from stowage_results.packages import require
 from stowage_results.plain_files import Refused
 from stowage_results.result_files import Result, largest_of_ranks, text
 
-BY_LAYER = ("router_load/", "gradient_norms/", "mtp/")  # a column a layer; other columns are ranks
+# A column a layer; other columns are ranks.
+BY_LAYER = ("router_load/", "gradient_norms/", "activation_norms/", "mtp/")
 
 
 def scalars(result):
