@@ -118,6 +118,10 @@ TEST(muon_gpu, pieces_have_the_bits_of_the_host) {
     for (std::int64_t i = 0; i < 900; ++i)  // more than one table of arguments
       op.pieces.push_back({0, 7, {60000 + 9 * i, 0, 0}, {180000 + 7 * i, 0, 0}});
     expect_host_bits(op, make_arrays(op, random));
+    op.pieces = {{96, 50000, {-96, 0, 0}, {8, 400, 800}},  // whole units of 16 bytes
+                 {8, 30000, {50000, 48, 56}, {120000, 0, 0}},
+                 {0, 8, {99992, 0, 0}, {199992, 0, 0}}};
+    expect_host_bits(op, make_arrays(op, random));
   }
 }
 

@@ -396,19 +396,23 @@ class Published(Folder):
             self.assertEqual((code, os.listdir("public")), (2, []), said)
             self.assertIn("/someone/x", said)
 
-    def test_of_the_output_the_name_alone_is_published(self):
+    def test_of_the_output_and_the_data_the_name_alone_is_published(self):
         def edit(file):
             file["config"].attrs["run.output"] = numpy.bytes_(b"/lustre/someone/b.h5")
+            file["config"].attrs["data.path"] = numpy.bytes_(b"/lustre/someone/text.bin")
             for deck in ("deck_given", "deck_resolved"):
                 said = file["config"][deck][()]
                 del file["config"][deck]
-                file["config"][deck] = numpy.bytes_(said + b'\n# run.output=/lustre/someone/b.h5')
+                file["config"][deck] = numpy.bytes_(
+                    said + b'\n# run.output=/lustre/someone/b.h5 data.path=/lustre/someone/text.bin')
         code, said = ran(publish, self.set_with("a.h5", edit), "--to", "public")
         self.assertEqual((code, os.listdir("public")), (0, ["a.h5"]), said)
         with h5py.File("public/a.h5") as file:
             self.assertEqual(file["config"].attrs["run.output"], b"b.h5")
+            self.assertEqual(file["config"].attrs["data.path"], b"text.bin")
             for deck in ("deck_given", "deck_resolved"):
-                self.assertIn(b"# run.output=b.h5", file["config"][deck][()])
+                self.assertIn(b"# run.output=b.h5 data.path=text.bin",
+                              file["config"][deck][()])
         self.assertEqual(ran(validate, "public/a.h5")[0], 0)
 
 

@@ -2,8 +2,8 @@
 
 Host names, the scheduler's names, the GPUs' serial identities, the names of network cards (some
 hold their hardware addresses), a kernel's build name and what the MPI launcher left in the
-environment are cleared, and of `run.output` the file's name alone is left; no measured value, no
-setting that can change one and no verdict is touched. A set in which a path or a name of the
+environment are cleared, and of `run.output` and an absolute `data.path` the file's name alone is
+left; no measured value, no setting that can change one and no verdict is touched. A set in which a path or a name of the
 machine is left is refused, and so is one that does not conform.
 
 All of it happens in memory, and what is cleared is not merely unlinked: the objects are written
@@ -89,26 +89,28 @@ def rename_hosts(file):
     return short
 
 
-def drop_output_folder(file):
-    """Leaves the file's name of run.output, in the deck's texts too: a set says nothing of the
-    folder that it was written to."""
+def drop_folders(file):
+    """Leaves the file's name of run.output, and of data.path where that names the machine's root,
+    in the deck's texts too: a set says nothing of the folders that it was written to and read from.
+    Which data it was is told by its digest."""
     config = file["config"]
-    path = text(config.attrs.get("run.output", b""))
-    name = path.rpartition("/")[2]
-    if path == name:
-        return
-    config.attrs["run.output"] = bytes_of(name)
-    for deck in ("deck_given", "deck_resolved"):
-        said = text(config[deck][()])
-        del config[deck]
-        config[deck] = bytes_of(said.replace(path, name))
+    for key in ("run.output", "data.path"):
+        path = text(config.attrs.get(key, b""))
+        name = path.rpartition("/")[2]
+        if path == name or not name or (key == "data.path" and not path.startswith("/")):
+            continue
+        config.attrs[key] = bytes_of(name)
+        for deck in ("deck_given", "deck_resolved"):
+            said = text(config[deck][()])
+            del config[deck]
+            config[deck] = bytes_of(said.replace(path, name))
 
 
 def clear(file):
     """Clears an open file; returns (names of hosts and boards, which no text of a user may hold,
     words such as a folder's, which no launcher's may)."""
     said = [text(one) for name in CLEARED_RANK for one in file["provenance/system/ranks"][name]]
-    drop_output_folder(file)
+    drop_folders(file)
     short = rename_hosts(file)
     started = file["provenance/run"].attrs
     nodes = text(started["nodelist"])
