@@ -405,6 +405,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (float& value : total) value = 0;
     __syncthreads();  // q and k have been read
     if (threadIdx.x == 0 && index + 1 < items) load_keys(p, Item(p, index + 1), &qkv, v);
+    __syncwarp();
   }
 }
 
