@@ -9,8 +9,8 @@
 #include "kernels/hopper/global_order.cuh"
 
 /// Tiles of keys in pieces, one for each query head of their group, in
-/// attention_backward_kv_sm90.cu and attention_backward_kv256_sm90.cu: every piece leaves its dK and
-/// dV in fp32, and the last to do so adds all up.
+/// attention_backward_kv_sm90.cu and attention_backward_kv256_sm90.cu: every piece leaves its dK
+/// and dV in fp32, and the last to do so adds all up.
 namespace stowage::kernels::attention {
 
 /// Writes a thread's registers of a gradient, those of a warp's lanes side by side.

@@ -127,9 +127,9 @@ __device__ __forceinline__ void produce_tile(S& shared, const BackwardMaps& maps
   }
 }
 
-/// Draws the next tile; by a whole warp. Where T takes a tile of the schedule in parts, the schedule
-/// counts each kv head once for each of them. A part without keys is passed over, unless all keys
-/// are visible: part 2 then reads its dS, which is 0.
+/// Draws the next tile; by a whole warp. Where T takes a tile of the schedule in parts, the
+/// schedule counts each kv head once for each of them. A part without keys is passed over, unless
+/// all keys are visible: part 2 then reads its dS, which is 0.
 template <class T, bool kCausal>
 __device__ __forceinline__ Tile next_keys(const BackwardParameters& p) {
   constexpr int kParts = key_parts(T::kHeadDim);

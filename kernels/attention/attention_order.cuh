@@ -70,8 +70,8 @@ constexpr int ranking_blocks(int documents, int threads) {
   return documents / ranked_by(threads) + 1;
 }
 
-/// Ranks document `mine`, by a whole warp. kBackward: with what part 2 needs, tiles of kWideRows and
-/// the places of stored dS.
+/// Ranks document `mine`, by a whole warp. kBackward: with what part 2 needs, tiles of kWideRows
+/// and the places of stored dS.
 template <bool kBackward, int kWideRows = 1>
 __device__ __forceinline__ void rank_document(const ScheduleTables& s, int mine) {
   const int lane = static_cast<int>(threadIdx.x % 32);
