@@ -77,7 +77,7 @@ class Node {
   Handle handle_;
 };
 
-/// An array of a fixed shape and dtype; bf16 is stored as uint16 with the attribute dtype="bf16", and
+/// An array of a fixed shape and dtype. bf16 is stored as uint16 with the attribute dtype="bf16",
 /// 8-bit floating elements as uint8 with theirs.
 class Dataset : public Node {
  public:

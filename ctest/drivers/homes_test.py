@@ -7,7 +7,7 @@ import re
 import sys
 
 from process_cases import Cases
-from train_test import EVERYTHING_LEAVES, assert_equal, main
+from train_test import EVERYTHING_LEAVES, assert_equal, main, states
 
 CASES = case = Cases()
 
@@ -57,6 +57,39 @@ def what_is_impossible_is_refused(r):
              says=["offload.host_budget_bytes = 2000", "optimizer states on the host"])
     r.refuse("offload.states=auto", "offload.device_budget_bytes=1000",
              says=["offload.states", "100 %", "GiB"])
+
+
+@case(ranks=2)
+def formats_that_do_not_go_together_are_refused(r):
+    r.refuse("optim.state_dtype=fp8", "optim.adam_beta1=0.98", "optim.adam_beta2=0.95",
+             says=["optim.state_dtype", "optim.adam_beta1 = 0.98", "14"])
+    r.refuse("optim.state_dtype=fp8", "optim.optimizer=muon",
+             says=["optim.state_dtype", "muon", "fp32"])
+    r.refuse("optim.state_dtype=fp8", "offload.states=master",
+             says=["offload.states", "master", "adam_m, adam_v"])
+    r.refuse("optim.gradient_dtype=bf16", "optim.optimizer=muon",
+             says=["optim.gradient_dtype", "muon", "fp32"])
+    r.refuse("optim.gradient_dtype=bf16", ranks=2, says=["optim.gradient_dtype", "2 ranks"])
+    r.refuse("optim.gradient_dtype=bf16", "run.same_bits=ranks",
+             says=["optim.gradient_dtype", "run.same_bits"])
+
+
+@case(ranks=2)
+def states_of_three_bytes_go_on_to_the_bit(r):
+    same = ["train.dtype=bf16", "optim.decay_steps=6", "validate.finite_differences=off"]
+    for ranks, more in ((1, ["optim.gradient_dtype=bf16"]), (2, ["parallel.zero=1"])):
+        keys = [*same, "optim.state_dtype=fp8", *more]
+        saved = f"checkpoint.directory=ckpt{ranks}"
+        whole, rest = f"whole{ranks}.h5", f"rest{ranks}.h5"
+        r.run(f"run.output={whole}", "run.steps=6", *keys, ranks=ranks)
+        r.run("run.output=first.h5", "run.steps=3", saved, *keys, ranks=ranks)
+        r.refuse("run.steps=6", saved, *same, *more, ranks=ranks,
+                 says=["optim.state_dtype", "checkpoint.allow_changes"])
+        r.refuse("run.steps=6", saved, *same, *more, "checkpoint.allow_changes=true", ranks=ranks,
+                 says=["has no tensor 'master/"])
+        r.run(f"run.output={rest}", "run.steps=6", saved, *keys, "offload.states=all",
+              ranks=ranks)
+        assert states(rest)[6] == states(whole)[6]
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@
 #include "kernels/optimizer/adamw.hpp"
 #include "kernels/optimizer/global_norm.hpp"
 #include "kernels/optimizer/guard.hpp"
+#include "kernels/optimizer/round_sum.hpp"
 
 namespace stowage::kernels::test {
 namespace {
@@ -186,11 +187,12 @@ TEST(optimizer_gpu, norm_of_many_slots_has_the_bits_of_the_reference) {
   }
 }
 
-// Types of both moments.
+// Types of both moments and of gradients.
 struct Moments {
-  Dtype m = Dtype::fp32, v = m;
+  Dtype m = Dtype::fp32, v = m, gradient = Dtype::fp32;
 };
-constexpr Moments kOfBf16{Dtype::bf16}, kOf3Bytes{Dtype::e4m3, Dtype::bf16}, kOfFp64{Dtype::fp64};
+constexpr Moments kOfBf16{Dtype::bf16}, kOfFp64{Dtype::fp64, Dtype::fp64, Dtype::fp64};
+constexpr Moments kOf3Bytes{Dtype::e4m3, Dtype::bf16, Dtype::bf16};
 
 // Parameters with their states; every third one without decay, every fourth with half the rate.
 struct Optimizer {
@@ -208,9 +210,10 @@ struct Optimizer {
   void add(const Values& parameter, const Values& gradient, const Values& m, const Values& v) {
     const Dtype sums = execution::accumulation(storage_);
     const auto n = static_cast<std::int64_t>(m.size());
-    tensors.push_back(
-        {Array(storage_, {n}, parameter), with_master_ ? Array(sums, {n}, parameter) : Array(),
-         Array(sums, {n}, gradient), Array(moments_.m, {n}, m), Array(moments_.v, {n}, v)});
+    tensors.push_back({Array(storage_, {n}, parameter),
+                       with_master_ ? Array(sums, {n}, parameter) : Array(),
+                       Array(moments_.gradient, {n}, gradient), Array(moments_.m, {n}, m),
+                       Array(moments_.v, {n}, v)});
   }
 
   template <class At>
@@ -229,7 +232,8 @@ struct Optimizer {
   }
   template <class At>
   void enqueue(Queue& q, At& at, const AdamwParts& parts) const {
-    Adamw{parts.pieces, storage_, with_master_, clip, {0.9, 0.95, 1e-8}, moments_.m, moments_.v, 11}
+    Adamw{parts.pieces, storage_, with_master_,     clip, {0.9, 0.95, 1e-8}, moments_.m,
+          moments_.v,   11,       moments_.gradient}
         .run(q, {at(schedule), at(step), at(norm), at(step_ok), parts.tensors});
   }
 
@@ -367,6 +371,40 @@ TEST(optimizer_gpu, adamw_without_masters_has_the_results_of_the_reference) {
       // some hundred units of fp32 between them, 2^-8 of the elements at most.
       EXPECT_LE(static_cast<double>(differing), 0x1p-8 * static_cast<double>(elements) + 3);
     }
+}
+
+// Sums of gradients in bf16, and their norm, have the bits of the host.
+TEST(optimizer_gpu, sums_of_bf16_have_the_bits_of_the_host) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const std::int64_t count : {1, 7, 8, 100'003}) {
+    const Array x(Dtype::fp32, {count}, random.normal(count)), step(Dtype::int64, {1}, Values{4});
+    const Array sum(Dtype::bf16, {count}, random.normal(count)), next = int32_array({6});
+    const Array partials(Dtype::fp64, {norm_blocks(count)});
+    const auto work = [&](Queue& q, auto& at) {
+      for (const bool counted : {false, true})
+        enqueue(q,
+                RoundSum{.elements = count,
+                         .storage = Dtype::bf16,
+                         .accumulate = true,
+                         .counted = counted,
+                         .number = 2,
+                         .seed = 8,
+                         .stream = 9},
+                {.step = step, .microbatch = counted ? next : Array(), .x = x, .sum = sum}, at);
+      NormPartials norm{.pieces = {{.elements = count}},
+                        .slots = norm_blocks(count),
+                        .storage = Dtype::bf16,
+                        .gradient_type = Dtype::bf16};
+      NormPartials::Operands<View> views{.partials = at(partials), .gradients = {}};
+      views.gradients.push_back({at(sum)});
+      norm.run(q, views);
+    };
+    const auto results = on_gpu(work, {sum, partials});
+    on_queue([&](Queue& q) { work(q, kHere); });
+    EXPECT_EQ(results[0].values(), sum.values()) << count;
+    EXPECT_EQ(results[1].values(), partials.values()) << count;
+  }
 }
 
 TEST(optimizer_gpu, parameter_is_the_rounded_master) {

@@ -5,6 +5,7 @@
 
 #include "adamw_piece.hpp"
 #include "execution/fp8.hpp"
+#include "kernels/optimizer/round_sum.hpp"
 #include "kernels/optimizer/stochastic_rounding.hpp"
 
 namespace stowage::kernels::test {
@@ -289,6 +290,70 @@ TEST(rounded_states, moments_that_do_not_belong_together_are_refused) {
             "");
   EXPECT_EQ(
       (Adamw{parts.pieces, Dtype::bf16, false, 0, kOptions, Dtype::e4m3, Dtype::bf16}.fault()), "");
+}
+
+// Sums of microbatches in bf16: the mean over seeds is the sum, and no cut changes a bit.
+struct Sum {
+  Values add(const std::vector<Values>& summands, std::uint64_t seed, Dtype storage,
+             std::int64_t first = 0) const {
+    const auto count = static_cast<std::int64_t>(summands.front().size());
+    const Array sum(Dtype::bf16, {count}), step(Dtype::int64, {1}, Values{5});
+    for (std::size_t i = 0; i < summands.size(); ++i) {
+      const Array x(execution::accumulation(storage), {count}, summands[i]);
+      const bool counted = i % 2 == 1;  // told by the device, or known
+      RoundSum op{.elements = count,
+                  .storage = storage,
+                  .accumulate = i > 0,
+                  .counted = counted,
+                  .number = static_cast<std::int64_t>(i),
+                  .seed = seed,
+                  .stream = 3};
+      op.index.first = first;
+      const Array next = int32_array({static_cast<std::int32_t>(i + 1)});
+      on_queue([&](Queue& q) {
+        op.run(q, {.step = step, .microbatch = counted ? next : Array(), .x = x, .sum = sum});
+      });
+    }
+    return sum.values();
+  }
+};
+
+TEST(rounded_states, sums_of_bf16_are_the_sums_on_average) {
+  Random random;
+  constexpr int kSeeds = 2000;
+  constexpr std::int64_t kCount = 21;
+  for (const Dtype storage : kFloatingTypes) {
+    std::vector<Values> summands;
+    Values expected(kCount), mean(kCount), size(kCount);
+    for (int i = 0; i < 4; ++i) {
+      summands.push_back(rounded(random.normal(kCount), execution::accumulation(storage)));
+      for (std::size_t j = 0; j < kCount; ++j) {
+        expected[j] += summands.back()[j];
+        size[j] += std::abs(summands.back()[j]);
+      }
+    }
+    for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+      const Values sum = Sum().add(summands, seed, storage);
+      for (std::size_t j = 0; j < kCount; ++j) mean[j] += sum[j] / kSeeds;
+    }
+    // Four roundings, each of a deviation of half a step at most; four deviations of the mean.
+    for (std::size_t j = 0; j < kCount; ++j)
+      EXPECT_NEAR(mean[j], expected[j],
+                  4 * 2 * execution::epsilon(Dtype::bf16) * size[j] / std::sqrt(kSeeds));
+  }
+}
+
+TEST(rounded_states, no_cut_changes_a_bit_of_sums) {
+  Random random;
+  constexpr std::int64_t kCount = 1003;
+  const std::vector<Values> summands{random.normal(kCount), random.normal(kCount)};
+  const Values whole = Sum().add(summands, 1, Dtype::bf16);
+  EXPECT_NE(whole, Sum().add(summands, 2, Dtype::bf16));
+  for (const std::int64_t first : {1, 8, 500}) {
+    const auto behind = [&](const Values& all) { return Values(all.begin() + first, all.end()); };
+    EXPECT_EQ(Sum().add({behind(summands[0]), behind(summands[1])}, 1, Dtype::bf16, first),
+              behind(whole));
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "execution/error.hpp"
@@ -157,6 +158,65 @@ TEST(states, three_bytes_are_three_bytes) {
   EXPECT_EQ(4 * bytes(plan), bytes(wide));
 }
 
+/// Gradients of microbatches are added up in bf16.
+forecast::TrainerOptions rounded_sums(int microbatches) {
+  forecast::TrainerOptions options = three_bytes();
+  options.state.type.gradients = Dtype::bf16;
+  options.step.microbatches = microbatches;
+  return options;
+}
+
+TEST(states, gradients_in_bf16_are_those_in_fp32_rounded) {
+  for (const int microbatches : {1, 2, 5}) {
+    forecast::TrainerOptions wide = rounded_sums(microbatches);
+    wide.state.type.gradients = Dtype::fp32;
+    TinyRun plain(wide), rounded(rounded_sums(microbatches));
+    plain.train(0, 1e-2);
+    rounded.train(0, 1e-2);
+    EXPECT_EQ(rounded.loss(), plain.loss());
+    EXPECT_NEAR(rounded.grad_norm(), plain.grad_norm(), 1e-2 * plain.grad_norm());
+    const execution::PersistentLayout& layout = rounded.trainer().plan().layout();
+    EXPECT_LE(2 * layout.bytes(execution::Lifetime::gradient),
+              plain.trainer().plan().layout().bytes(execution::Lifetime::gradient) + 4096);
+    for (const layers::Parameter& p : rounded.trainer().plan().model().parameters()) {
+      const std::string name = layers::gradient_name(p.name);
+      EXPECT_EQ(layout.whole(name).buffers[0].dtype, Dtype::bf16);
+      const std::vector<double> sum = rounded.read(name), expected = plain.read(name);
+      double difference = 0, size = 0;
+      for (std::size_t i = 0; i < sum.size(); ++i) {
+        difference += (sum[i] - expected[i]) * (sum[i] - expected[i]);
+        size += expected[i] * expected[i];
+      }
+      // A rounding is off by a step at most; summands may cancel, but not in all of a tensor.
+      EXPECT_LE(std::sqrt(difference),
+                4 * microbatches * execution::epsilon(Dtype::bf16) * std::sqrt(size))
+          << name;
+    }
+  }
+}
+
+TEST(states, no_way_to_run_changes_a_bit_of_gradients_in_bf16) {
+  for (const int microbatches : {1, 5}) {
+    const std::vector<std::byte> expected = outcome(rounded_sums(microbatches));
+    for (const Mode mode : {Mode::off, Mode::step}) {
+      forecast::TrainerOptions options = rounded_sums(microbatches);
+      options.state.host.names = {"adam_m", "adam_v"};
+      options.planner.graphs.mode = mode;
+      EXPECT_TRUE(outcome(options) == expected);
+    }
+    forecast::TrainerOptions options = rounded_sums(microbatches);
+    options.planner.alignment = 4096;
+    options.executor.audit = true;
+    EXPECT_TRUE(outcome(options) == expected);
+    options = rounded_sums(microbatches);
+    options.planner.policy.kind = offload::Policy::Kind::automatic;
+    options.planner.policy.device_budget_bytes =
+        static_cast<std::int64_t>(forecast::TrainerPlan(options).layout().bytes()) * 5 / 4;
+    options.planner.policy.min_tensor_bytes = 0;
+    EXPECT_TRUE(outcome(options) == expected);
+  }
+}
+
 /// Mean losses of the last tenth of some steps on batches that come again.
 double loss_after(forecast::TrainerOptions options, int steps) {
   TinyRun run(std::move(options));
@@ -173,7 +233,7 @@ TEST(states, three_bytes_learn_as_fp32_does) {
   forecast::TrainerOptions wide = options_of();
   wide.model.vocabulary = 61;
   forecast::TrainerOptions narrow = wide;
-  narrow.state.type = {&layers::kStatesOf3Bytes};
+  narrow.state.type = {&layers::kStatesOf3Bytes, Dtype::bf16};
   constexpr int kSteps = 200;
   const double first = loss_after(wide, 10), fp32 = loss_after(wide, kSteps);
   const double three = loss_after(narrow, kSteps);

@@ -5,6 +5,7 @@
 #include "kernels/optimizer/adamw.hpp"
 #include "kernels/optimizer/global_norm.hpp"
 #include "kernels/optimizer/newton_schulz.hpp"
+#include "kernels/optimizer/stochastic_rounding.hpp"
 
 namespace stowage::drivers::bench {
 namespace {
@@ -17,12 +18,12 @@ constexpr std::int64_t kChecked = 8192;  // of the first tensor; the others go t
 /// P parameters in equal tensors: gradients, the norm and the step word.
 class OptimizerCase : public Case {
  protected:
-  OptimizerCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
+  OptimizerCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed, Dtype gradients = Dtype::fp32)
       : gpu_(gpu),
         seed_(seed),
         tensors_(shape["tensors"]),
         each_(shape["P"] / tensors_),
-        gradient_(gpu, "gradient", Role::input, Dtype::fp32, {tensors_, each_}),
+        gradient_(gpu, "gradient", Role::input, gradients, {tensors_, each_}),
         norm_(gpu, "norm", Role::output, Dtype::fp32, {1}),
         step_ok_(gpu, "step_ok", Role::input, Dtype::int32, {1}) {
     gradient_.fill_normal(seed, 0, 1e-3);
@@ -86,24 +87,29 @@ class GlobalNormCase final : public OptimizerCase {
   kernels::NormPartials::Operands<execution::View> views_;
 };
 
+/// @tparam kRounds with states of three bytes and gradients in bf16
+template <bool kRounds>
 class AdamwCase final : public OptimizerCase {
  public:
   AdamwCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
-      : OptimizerCase(gpu, shape, seed),
-        storage_(shape["bf16"] != 0 ? Dtype::bf16 : Dtype::fp32),
+      : OptimizerCase(gpu, shape, seed, kRounds ? Dtype::bf16 : Dtype::fp32),
+        storage_(kRounds || shape["bf16"] != 0 ? Dtype::bf16 : Dtype::fp32),
         parameter_(gpu, "parameter", Role::input, storage_, {tensors_, each_}),
-        m_(gpu, "m", Role::input, Dtype::fp32, {tensors_, each_}),
-        v_(gpu, "v", Role::input, Dtype::fp32, {tensors_, each_}),
+        m_(gpu, "m", Role::input, kRounds ? Dtype::e4m3 : Dtype::fp32, {tensors_, each_}),
+        v_(gpu, "v", Role::input, kRounds ? Dtype::bf16 : Dtype::fp32, {tensors_, each_}),
         schedule_(gpu, "schedule", Role::input, Dtype::fp32, {2}),
         step_(gpu, "step", Role::input, Dtype::int64, {1}),
         op_{.pieces = {},
             .storage = storage_,
-            .has_master = storage_ == Dtype::bf16,
+            .has_master = !kRounds && storage_ == Dtype::bf16,
             .clip = kClip,
-            .options = {}},
+            .options = {},
+            .m_type = m_.dtype(),
+            .v_type = v_.dtype(),
+            .gradient_type = gradient_.dtype()},
         bound_{Bound(schedule_), Bound(step_), Bound(norm_), Bound(step_ok_)},
         views_{bound_[0], bound_[1], bound_[2], bound_[3], {}} {
-    if (storage_ == Dtype::bf16)
+    if (op_.has_master)
       master_ =
           std::make_unique<Operand>(gpu, "master", Role::input, Dtype::fp32, gradient_.shape());
     operands.insert(operands.end(), {&parameter_, &m_, &v_, &schedule_, &step_});
@@ -140,7 +146,15 @@ class AdamwCase final : public OptimizerCase {
       return row;
     };
     const Operand& weights = master_ ? *master_ : parameter_;
-    std::vector<double> parameter = first(weights), m = first(m_), v = first(v_);
+    const auto first_moment = [&] {
+      std::vector<double> values = first(m_);
+      const std::vector<double> squares = first(v_);
+      if (kRounds)
+        for (std::size_t i = 0; i < values.size(); ++i)
+          values[i] *= std::sqrt(squares[i]) / kernels::kMomentScale;
+      return values;
+    };
+    std::vector<double> parameter = first(weights), m = first_moment(), v = first(v_);
     const std::vector<double> gradient = first(gradient_);
     const double schedule[] = {static_cast<double>(1e-4F), static_cast<double>(0.1F)};
     enqueue(implementation, gpu_.queue());
@@ -149,6 +163,7 @@ class AdamwCase final : public OptimizerCase {
     const std::int32_t ok = 1;
     kernels::Adamw few = op_;
     few.pieces = {{n, true}};
+    few.m_type = few.v_type = few.gradient_type = Dtype::fp32;  // the reference's own type: fp64
     kernels::OperandsOf<kernels::Adamw, kernels::Pointers<double>> o{
         schedule, &step, &norm, &ok, {}};
     o.tensors.push_back({parameter.data(), nullptr, gradient.data(), m.data(), v.data()});
@@ -159,18 +174,23 @@ class AdamwCase final : public OptimizerCase {
     const std::string over = some_of(n, tensors_ * each_, "elements");
     return {{"parameter", relative_error(first(parameter_), parameter),
              (storage_ == Dtype::fp32 ? 0 : execution::epsilon(storage_)) + 2 * unit, false, over},
-            {"m", relative_error(first(m_), m), 10 * unit, false, over},
-            {"v", relative_error(first(v_), v), 4 * unit, false, over}};
+            {"m", relative_error(first_moment(), m), rounded(m_) + 10 * unit, false, over},
+            {"v", relative_error(first(v_), v), rounded(v_) + 4 * unit, false, over}};
   }
 
  private:
   void fill() {
     parameter_.fill_normal(seed_, 0, 0.02);
     if (master_) master_->fill_normal(seed_, 0, 0.02);
-    m_.fill_normal(seed_, 0, 1e-4);
+    m_.fill_normal(seed_, 0, kRounds ? 8 : 1e-4);
     v_.fill_normal(seed_, 1e-6, 1e-8);
     const float norm = 3;
     norm_.upload(&norm);
+  }
+
+  /// Of what is stored in fewer bits: an error within a step, by norm.
+  static double rounded(const Operand& moment) {
+    return moment.dtype() == Dtype::fp32 ? 0 : 2 * execution::epsilon(moment.dtype());
   }
 
   Dtype storage_;
@@ -222,10 +242,13 @@ class NewtonSchulzCase final : public OperatorCase<kernels::NewtonSchulz> {
 }  // namespace
 
 std::vector<Entry> optimizer_entries() {
-  return {operator_entry<AdamwCase>(
+  return {operator_entry<AdamwCase<false>>(
               "adamw", "AdamW of P parameters in equal tensors; bf16 = 1: with fp32 masters",
               {Shape{{"P", 1 << 30}, {"tensors", 256}, {"bf16", 1}},
                Shape{{"P", 1 << 30}, {"tensors", 256}, {"bf16", 0}}}),
+          operator_entry<AdamwCase<true>>(
+              "adamw_fp8", "AdamW of P bf16 parameters, states of three bytes, bf16 gradients",
+              {Shape{{"P", 1 << 30}, {"tensors", 256}}}),
           operator_entry<GlobalNormCase>("global_norm", "norm of P fp32 gradients in equal tensors",
                                          {Shape{{"P", 1 << 30}, {"tensors", 256}}}),
           operator_entry<NewtonSchulzCase>(

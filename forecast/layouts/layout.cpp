@@ -20,8 +20,6 @@ using layers::PassTimes;
 using parallel::Axis;
 
 constexpr double kNormBytes = 4;
-constexpr double kGradientBytes = 4;
-
 /// Bytes of an element's states, with a master among them.
 double state_bytes(const layers::StateOptions& state, layers::Precision precision,
                    const layers::Optimizer& rule) {
@@ -37,7 +35,8 @@ double state_bytes(const layers::StateOptions& state, layers::Precision precisio
 double update_bytes(const layers::StateOptions& state, layers::Precision precision,
                     const layers::Optimizer& rule) {
   const auto weight = static_cast<double>(execution::size_bytes(precision.storage));
-  return kGradientBytes + 2 * state_bytes(state, precision, rule) +
+  return static_cast<double>(execution::size_bytes(state.type.gradient(precision))) +
+         2 * state_bytes(state, precision, rule) +
          (state.type.has_master(precision) ? 1 : 2) * weight;
 }
 
@@ -208,13 +207,14 @@ void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const 
                                 const PassTimes& times, const PassTimes& exchange) const {
   const offload::Rates rates = machine_rates(machine_facts(deck_), layout.shape);
   const bool bf16_wire = read(deck_, &ParallelConfig::bf16_gradients);
-  const double wire = bf16_wire ? 2 : kGradientBytes;
+  const layers::StateType type = inputs::read<layers::StateType>(deck_);
   const layers::Precision precision{inputs::read(deck_, &inputs::TrainConfig::dtype)};
   const auto weight = static_cast<double>(execution::size_bytes(precision.storage));
+  const auto gradient = static_cast<double>(execution::size_bytes(type.gradient(precision)));
+  const double wire = bf16_wire ? 2 : gradient;
   const auto bucket = static_cast<double>(inputs::read(deck_, &ParallelConfig::bucket_elements));
   const layers::Optimizer& optimizer = inputs::read<layers::OptimizerChoice>(deck_).row();
-  const layers::StateOptions state{.optimizer = &optimizer,
-                                   .type = inputs::read<layers::StateType>(deck_)};
+  const layers::StateOptions state{.optimizer = &optimizer, .type = type};
   double sums_s = 0, gathers_s = 0, tail_s = 0;
   for (const auto& [group_and_kind, count] : elements.counts) {
     const auto& [group, whole] = group_and_kind;
@@ -237,7 +237,7 @@ void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const 
       tail_s += last_s("reduce_scatter", last * wire) + last_s("all_gather", last * weight);
     }
     estimate.persistent_bytes +=
-        count * (weight + kGradientBytes) + count / ranks * state_bytes(state, precision, rule);
+        count * (weight + gradient) + count / ranks * state_bytes(state, precision, rule);
     estimate.optimizer_s += count / ranks * (update_bytes(state, precision, rule) + kNormBytes) /
                             (rates.device_bytes_per_s * rates.memory_efficiency);
   }

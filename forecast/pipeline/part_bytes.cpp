@@ -38,11 +38,11 @@ void add_state(PartMemory& memory, const layers::Model& model, const layers::Sta
                bool zero, const parallel::Ranks& holders) {
   const layers::Precision precision = model.precision();
   const auto weight = static_cast<double>(size_bytes(precision.storage));
-  const auto accum = static_cast<double>(size_bytes(precision.accumulation()));
+  const auto gradient = static_cast<double>(size_bytes(state.type.gradient(precision)));
   for (const layers::Parameter& p : model.parameters()) {
     const double updated = states_on_device(state, precision, state.optimizer->of(p));
     const int ranks = zero ? holders.group(parallel::gradient_group(p.group)).size() : 1;
-    const double bytes = static_cast<double>(p.elements()) * (weight + accum + updated / ranks);
+    const double bytes = static_cast<double>(p.elements()) * (weight + gradient + updated / ranks);
     const int part = model.part_of(p.name);
     at(memory, part).state += bytes;
     if (part < 0 && model.head_has_embedding()) memory.head.state += bytes;

@@ -114,6 +114,28 @@ layers::StatesOnHost states_on_host(const Deck& deck, const layers::Optimizer& r
   return host;
 }
 
+/// @throws Error (exit 2) if states or sums of gradients are stored as the step cannot take them
+void check_formats(const Deck& deck, const TrainerOptions& options, int ranks) {
+  using layers::StateType;
+  const layers::StateOptions& state = options.state;
+  const bool rounds_gradients = state.type.gradients == execution::Dtype::bf16;
+  if (!state.optimizer->without_master && (!state.type.format->master || rounds_gradients))
+    execution::throw_usage(
+        "{} needs masters and fp32 gradients, which {} does not have; allowed "
+        "with it: \"fp32\"",
+        cite(deck, &layers::OptimizerChoice::rule),
+        rounds_gradients ? cite(deck, &StateType::gradients) : cite(deck, &StateType::format));
+  if (!rounds_gradients) return;
+  const auto refuse = [&](std::string_view what) {
+    execution::throw_usage("{} does not go with {}; allowed with it: \"fp32\"",
+                           cite(deck, &StateType::gradients), what);
+  };
+  if (ranks > 1) refuse(fmt::format("{} ranks", ranks));
+  if (options.model.mtp.depths > 0) refuse(cite(deck, &layers::ModelConfig::Mtp::depths));
+  if (read(deck, &inputs::RunConfig::same_on_ranks))
+    refuse(cite(deck, &inputs::RunConfig::same_on_ranks));
+}
+
 layers::Sharing sharing(const Deck& deck, const ParallelConfig& grid,
                         const parallel::Ranks& ranks) {
   return {.ranks = ranks,
@@ -161,6 +183,7 @@ TrainerOptions trainer_options(const Deck& deck, const RunNeeds& needs, std::int
   options.state.bucket_elements = grid.bucket_elements;
   options.state.optimizer = &read<layers::OptimizerChoice>(deck).row();
   options.state.type = read<layers::StateType>(deck);
+  check_formats(deck, options, ranks.size());
   options.state.host = states_on_host(deck, *options.state.optimizer,
                                       options.state.type.has_master(options.precision));
   options.optimizer.window_elements = window_elements(grid.bucket_elements);

@@ -16,20 +16,22 @@ using execution::View;
 
 template <class S>
 int Adamw::launch(const Operands<Pointers<S>>& o, void* stream) const {
-  return with_moment_type<float>(*this, [&]<class M>(M) {
-    return optimizer::launch_adamw<S, M>(
-        pieces, adamw_pointers<S, M>(*this, o),
+  return with_adamw_types<float>(*this, [&]<class M, class G>(M, G) {
+    return optimizer::launch_adamw<S, M, G>(
+        pieces, adamw_pointers<S, M, G>(*this, o),
         {o.schedule, o.step, o.norm, o.step_ok, clip, options, seed}, stream);
   });
 }
 
 std::string Adamw::fault() const {
-  const bool rounds = m == Dtype::e4m3;
-  if (m != Dtype::bf16 && !rounds && m != execution::accumulation(storage))
-    return fmt::format("first moments of {}", execution::name(m));
-  if (v != (rounds ? Dtype::bf16 : m))
-    return fmt::format("second moments of {} beside first ones of {}", execution::name(v),
-                       execution::name(m));
+  const bool rounds = m_type == Dtype::e4m3;
+  if (m_type != Dtype::bf16 && !rounds && m_type != execution::accumulation(storage))
+    return fmt::format("first moments of {}", execution::name(m_type));
+  if (v_type != (rounds ? Dtype::bf16 : m_type))
+    return fmt::format("second moments of {} beside first ones of {}", execution::name(v_type),
+                       execution::name(m_type));
+  if (gradient_type != Dtype::bf16 && gradient_type != execution::accumulation(storage))
+    return fmt::format("gradients of {}", execution::name(gradient_type));
   return rounds && has_master ? "a master beside first moments of e4m3" : "";
 }
 
@@ -41,7 +43,8 @@ Cost Adamw::cost() const {
   const double update = has_master ? 2 * bytes(elements, sums) + bytes(elements, storage)
                                    : 2 * bytes(elements, storage);
   return {15.0 * static_cast<double>(elements),
-          bytes(elements, sums) + 2 * (bytes(elements, m) + bytes(elements, v)) + update};
+          bytes(elements, gradient_type) + 2 * (bytes(elements, m_type) + bytes(elements, v_type)) +
+              update};
 }
 
 void Advance::run(Queue& queue, const Operands<View>& views) const {

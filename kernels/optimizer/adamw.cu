@@ -6,8 +6,9 @@
 // chunk by going on in the table from its last. Learning rate, decay, step number, norm and step_ok
 // are read from device memory, the bias corrections computed once a block in fp64.
 // A thread has 4 elements of each array at a time, 16-byte accesses that pass L2 by, with the loads
-// of two such groups in flight; a block of 512 threads reaches 16 KiB of each stream at once, which
-// memory serves faster than less. Tensors off 16 bytes, and a tensor's last elements, go singly.
+// of two such groups in flight, or of one; a block of 512 threads reaches 16 KiB of each stream at
+// once, which memory serves faster than less. Tensors off 16 bytes, and a tensor's last elements,
+// go singly.
 // With first moments of e4m3 a thread makes a block of random bits for two elements.
 // Multiply-adds are written out, so that an element's bits do not depend on which of both ways the
 // compiler fused: where a piece ends decides the way, and an update must not depend on the cut.
@@ -35,13 +36,19 @@ using execution::E4m3;
 constexpr int kThreads = 512;
 constexpr int kBlocksPerMultiprocessor = 2;
 constexpr int kVector = 4;  ///< elements of a thread's access
-constexpr int kGroups = 2;  ///< accesses of an array in flight
-constexpr int kPass = kThreads * kVector * kGroups;
-constexpr std::int64_t kChunk = 2 * kPass;
+constexpr int kGroup = kThreads * kVector;
+constexpr std::int64_t kChunk = 8192;
 
 /// Whether results are rounded stochastically, with first moments of type M.
 template <class M>
 constexpr bool kRounds = std::is_same_v<M, E4m3>;
+
+/// Elements that a block has at a time. Rounding needs the registers of a second group.
+template <class M>
+constexpr int kPass = kRounds<M> ? kGroup : 2 * kGroup;
+/// Accesses of an array in flight.
+template <class M>
+constexpr int kGroups = kPass<M> / kGroup;
 
 /// Which random bits a piece's elements have.
 struct Random {
@@ -50,9 +57,9 @@ struct Random {
 };
 struct NoRandom {};
 
-template <class S, class M>
+template <class S, class M, class G>
 struct Entry {
-  AdamwPointers<S, M> tensor;
+  AdamwPointers<S, M, G> tensor;
   std::uint32_t first_chunk;
   bool aligned;  ///< all addresses allow 16-byte accesses
   std::conditional_t<kRounds<M>, Random, NoRandom> random;
@@ -61,14 +68,15 @@ struct Entry {
 /// A kernel's arguments may take 32764 bytes.
 template <class M>
 constexpr int kEntries = kRounds<M> ? 50 : 500;
-template <class S, class M>
+template <class S, class M, class G>
 struct Table {
   AdamwInputs inputs;
   std::uint32_t chunks;
   int count;
-  Entry<S, M> entries[kEntries<M>];
+  Entry<S, M, G> entries[kEntries<M>];
 };
-static_assert(sizeof(Table<Bf16, float>) <= 32764 && sizeof(Table<Bf16, E4m3>) <= 32764);
+static_assert(sizeof(Table<Bf16, float, float>) <= 32764 &&
+              sizeof(Table<Bf16, E4m3, float>) <= 32764);
 
 /// The numbers of make_adamw_step, from device memory. Two threads: one for each power.
 __device__ __forceinline__ void make_step(const AdamwInputs& inputs, AdamwStep<float>& step) {
@@ -149,14 +157,14 @@ __device__ __forceinline__ float4 load_moment4(const M* m, const float4&) {
   return load4(m);
 }
 
-template <class S, class M>
-__device__ __forceinline__ void update_pass(const Entry<S, M>& entry, std::uint64_t key,
+template <class S, class M, class G>
+__device__ __forceinline__ void update_pass(const Entry<S, M, G>& entry, std::uint64_t key,
                                             const AdamwStep<float>& step, std::int64_t first) {
-  const AdamwPointers<S, M>& tensor = entry.tensor;
+  const AdamwPointers<S, M, G>& tensor = entry.tensor;
   const std::int64_t base = first + threadIdx.x * kVector;
-  float4 gradient[kGroups], old[kGroups], m[kGroups], v[kGroups];
+  float4 gradient[kGroups<M>], old[kGroups<M>], m[kGroups<M>], v[kGroups<M>];
 #pragma unroll
-  for (int i = 0; i < kGroups; ++i) {
+  for (int i = 0; i < kGroups<M>; ++i) {
     const std::int64_t at = base + i * kThreads * kVector;
     gradient[i] = load4(tensor.gradient + at);
     old[i] = tensor.master != nullptr ? load4(tensor.master + at) : load4(tensor.parameter + at);
@@ -164,7 +172,7 @@ __device__ __forceinline__ void update_pass(const Entry<S, M>& entry, std::uint6
     m[i] = load_moment4(tensor.m + at, v[i]);
   }
 #pragma unroll
-  for (int i = 0; i < kGroups; ++i) {
+  for (int i = 0; i < kGroups<M>; ++i) {
     const std::int64_t at = base + i * kThreads * kVector;
     float4 updated = {update(step, gradient[i].x, old[i].x, m[i].x, v[i].x),
                       update(step, gradient[i].y, old[i].y, m[i].y, v[i].y),
@@ -181,10 +189,10 @@ __device__ __forceinline__ void update_pass(const Entry<S, M>& entry, std::uint6
   }
 }
 
-template <class S, class M>
-__device__ __forceinline__ void update_element(const Entry<S, M>& entry, std::uint64_t key,
+template <class S, class M, class G>
+__device__ __forceinline__ void update_element(const Entry<S, M, G>& entry, std::uint64_t key,
                                                const AdamwStep<float>& step, std::int64_t i) {
-  const AdamwPointers<S, M>& tensor = entry.tensor;
+  const AdamwPointers<S, M, G>& tensor = entry.tensor;
   float v = device::to_float(tensor.v[i]), m;
   if constexpr (kRounds<M>)
     m = scaled(from_e4m3(tensor.m[i].bits), v);
@@ -192,7 +200,7 @@ __device__ __forceinline__ void update_element(const Entry<S, M>& entry, std::ui
     m = device::to_float(tensor.m[i]);
   const float old =
       tensor.master != nullptr ? tensor.master[i] : device::to_float(tensor.parameter[i]);
-  float updated = update(step, tensor.gradient[i], old, m, v);
+  float updated = update(step, device::to_float(tensor.gradient[i]), old, m, v);
   if constexpr (kRounds<M>) {
     RoundingStream stream(key, entry.random.stream);
     tensor.m[i].bits =
@@ -205,9 +213,9 @@ __device__ __forceinline__ void update_element(const Entry<S, M>& entry, std::ui
   tensor.parameter[i] = device::round_to<S>(updated);
 }
 
-template <class S, class M>
+template <class S, class M, class G>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
-    adamw(const __grid_constant__ Table<S, M> table) {
+    adamw(const __grid_constant__ Table<S, M, G> table) {
   __shared__ AdamwStep<float> shared_step;
   if (*table.inputs.step_ok == 0) return;
   make_step(table.inputs, shared_step);
@@ -218,21 +226,21 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   int at = 0;
   for (std::uint32_t chunk = blockIdx.x; chunk < table.chunks; chunk += gridDim.x) {
     while (at + 1 < table.count && table.entries[at + 1].first_chunk <= chunk) ++at;
-    const Entry<S, M>& entry = table.entries[at];
+    const Entry<S, M, G>& entry = table.entries[at];
     const std::int64_t begin = kChunk * (chunk - entry.first_chunk);
     const std::int64_t end = min(begin + kChunk, entry.tensor.elements);
     step.weight_decay = entry.tensor.decay * shared_step.weight_decay;
     step.lr = entry.tensor.lr * shared_step.lr;
     std::int64_t first = begin;
     if (entry.aligned)
-      for (; first + kPass <= end; first += kPass) update_pass(entry, key, step, first);
+      for (; first + kPass<M> <= end; first += kPass<M>) update_pass(entry, key, step, first);
     for (std::int64_t i = first + threadIdx.x; i < end; i += kThreads)
       update_element(entry, key, step, i);
   }
 }
 
-template <class S, class M>
-bool is_aligned(const AdamwPointers<S, M>& tensor) {
+template <class S, class M, class G>
+bool is_aligned(const AdamwPointers<S, M, G>& tensor) {
   std::uintptr_t bits = 0;
   for (const void* address :
        {static_cast<const void*>(tensor.master), static_cast<const void*>(tensor.gradient),
@@ -244,36 +252,43 @@ bool is_aligned(const AdamwPointers<S, M>& tensor) {
 
 }  // namespace
 
-template <class S, class M>
-int launch_adamw(std::span<const Adamw::Piece> pieces, std::span<const AdamwPointers<S, M>> tensors,
-                 const AdamwInputs& inputs, void* stream) {
+template <class S, class M, class G>
+int launch_adamw(std::span<const Adamw::Piece> pieces,
+                 std::span<const AdamwPointers<S, M, G>> tensors, const AdamwInputs& inputs,
+                 void* stream) {
   const int most_blocks = machine().multiprocessors * kBlocksPerMultiprocessor;
   if (most_blocks == 0) return cudaErrorNoDevice;
   for (std::size_t begin = 0; begin < tensors.size(); begin += kEntries<M>) {
-    Table<S, M> table{.inputs = inputs, .chunks = 0, .count = 0, .entries = {}};
+    Table<S, M, G> table{.inputs = inputs, .chunks = 0, .count = 0, .entries = {}};
     for (std::size_t i = begin; i < std::min(begin + kEntries<M>, tensors.size()); ++i) {
-      const AdamwPointers<S, M>& tensor = tensors[i];
-      Entry<S, M>& entry = table.entries[table.count++];
+      const AdamwPointers<S, M, G>& tensor = tensors[i];
+      Entry<S, M, G>& entry = table.entries[table.count++];
       entry = {tensor, table.chunks, is_aligned(tensor), {}};
       if constexpr (kRounds<M>) entry.random = {pieces[i].stream, pieces[i].index};
       table.chunks += static_cast<std::uint32_t>((tensor.elements + kChunk - 1) / kChunk);
     }
     const unsigned blocks = std::min(table.chunks, static_cast<std::uint32_t>(most_blocks));
     if (blocks == 0) continue;
-    adamw<S, M><<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(table);
+    adamw<S, M, G><<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(table);
     if (const cudaError_t status = cudaGetLastError(); status != cudaSuccess) return status;
   }
   return cudaSuccess;
 }
 
-#define STOWAGE_LAUNCH(S, M)                                                                     \
-  template int launch_adamw(std::span<const Adamw::Piece>, std::span<const AdamwPointers<S, M>>, \
-                            const AdamwInputs&, void*)
-STOWAGE_LAUNCH(float, float);
-STOWAGE_LAUNCH(float, Bf16);
-STOWAGE_LAUNCH(float, E4m3);
-STOWAGE_LAUNCH(Bf16, float);
-STOWAGE_LAUNCH(Bf16, Bf16);
-STOWAGE_LAUNCH(Bf16, E4m3);
+#define STOWAGE_LAUNCH(S, M, G)                            \
+  template int launch_adamw(std::span<const Adamw::Piece>, \
+                            std::span<const AdamwPointers<S, M, G>>, const AdamwInputs&, void*)
+STOWAGE_LAUNCH(float, float, float);
+STOWAGE_LAUNCH(float, Bf16, float);
+STOWAGE_LAUNCH(float, E4m3, float);
+STOWAGE_LAUNCH(Bf16, float, float);
+STOWAGE_LAUNCH(Bf16, Bf16, float);
+STOWAGE_LAUNCH(Bf16, E4m3, float);
+STOWAGE_LAUNCH(float, float, Bf16);
+STOWAGE_LAUNCH(float, Bf16, Bf16);
+STOWAGE_LAUNCH(float, E4m3, Bf16);
+STOWAGE_LAUNCH(Bf16, float, Bf16);
+STOWAGE_LAUNCH(Bf16, Bf16, Bf16);
+STOWAGE_LAUNCH(Bf16, E4m3, Bf16);
 
 }  // namespace stowage::kernels::optimizer

@@ -41,15 +41,16 @@ struct Adamw {
   double clip;
   AdamwOptions options = {};
   /// Of the moments: both of sums, both bf16, or e4m3 and bf16. Rounded behind the update.
-  execution::Dtype m = execution::accumulation(storage), v = m;
-  std::uint64_t seed = 0;  ///< of stochastic rounding
+  execution::Dtype m_type = execution::accumulation(storage), v_type = m_type;
+  std::uint64_t seed = 0;                                             ///< of stochastic rounding
+  execution::Dtype gradient_type = execution::accumulation(storage);  ///< of sums, or bf16
 
   /// Of one piece.
   template <class T>
   struct Tensors {
     RowsOfType<T, Storage> parameter;
     RowsOfType<T, Sums> master;
-    RowsOfType<T, const Sums> gradient;
+    RowsOfType<T, const Either> gradient;
     RowsOfType<T, Either> m, v;  ///< first and second moment
   };
   template <class T>
@@ -70,9 +71,9 @@ struct Adamw {
       const std::vector<std::int64_t> all = {pieces[i].elements};
       f(sum("parameter", true, storage, all).in_any_shape(), o.tensors[i].parameter...);
       f(sum("master", true, sums, all).in_any_shape().when(has_master), o.tensors[i].master...);
-      f(in("gradient", sums, all).in_any_shape(), o.tensors[i].gradient...);
-      f(sum("m", true, m, all).in_any_shape(), o.tensors[i].m...);
-      f(sum("v", true, v, all).in_any_shape(), o.tensors[i].v...);
+      f(in("gradient", gradient_type, all).in_any_shape(), o.tensors[i].gradient...);
+      f(sum("m", true, m_type, all).in_any_shape(), o.tensors[i].m...);
+      f(sum("v", true, v_type, all).in_any_shape(), o.tensors[i].v...);
     }
   }
   std::string fault() const;

@@ -23,34 +23,37 @@ struct AdamwStep {
 template <class M>
 using SecondMoment = std::conditional_t<std::is_same_v<M, execution::E4m3>, execution::Bf16, M>;
 
-/// A piece in memory; master may be nullptr. First moments are of type M.
-template <class S, class M>
+/// A piece in memory; master may be nullptr. First moments are of type M, gradients of type G.
+template <class S, class M, class G>
 struct AdamwPointers {
   using A = execution::Accumulation<S>;
   S* parameter = nullptr;
   A* master = nullptr;
-  const A* gradient = nullptr;
+  const G* gradient = nullptr;
   M* m = nullptr;
   SecondMoment<M>* v = nullptr;
   std::int64_t elements = 0;
   A decay = 0, lr = 1;  ///< factors
 };
 
-/// The type of first moments of an operator, as an argument of f.
+/// The types of first moments and gradients of an operator, as arguments of f.
 template <class A>
-decltype(auto) with_moment_type(const Adamw& op, auto&& f) {
-  if (op.m == execution::Dtype::e4m3) return f(execution::E4m3());
-  return op.m == execution::Dtype::bf16 ? f(execution::Bf16()) : f(A());
+auto with_adamw_types(const Adamw& op, auto&& f) {
+  const auto with = [&](auto m) {
+    return op.gradient_type == execution::Dtype::bf16 ? f(m, execution::Bf16()) : f(m, A());
+  };
+  if (op.m_type == execution::Dtype::e4m3) return with(execution::E4m3());
+  return op.m_type == execution::Dtype::bf16 ? with(execution::Bf16()) : with(A());
 }
 
-template <class S, class M>
-std::vector<AdamwPointers<S, M>> adamw_pointers(const Adamw& op,
-                                                const Adamw::Operands<Pointers<S>>& o) {
-  std::vector<AdamwPointers<S, M>> all;
+template <class S, class M, class G>
+std::vector<AdamwPointers<S, M, G>> adamw_pointers(const Adamw& op,
+                                                   const Adamw::Operands<Pointers<S>>& o) {
+  std::vector<AdamwPointers<S, M, G>> all;
   using A = execution::Accumulation<S>;
   for (const Adamw::Piece& piece : op.pieces) {
     const auto& [parameter, master, gradient, m, v] = o.tensors[all.size()];
-    all.push_back({parameter, master, gradient, static_cast<M*>(m),
+    all.push_back({parameter, master, static_cast<const G*>(gradient), static_cast<M*>(m),
                    static_cast<SecondMoment<M>*>(v), piece.elements, static_cast<A>(piece.decay),
                    static_cast<A>(piece.lr)});
   }
@@ -73,9 +76,11 @@ struct AdamwInputs {
   std::uint64_t seed;
 };
 
-/// `stream` is a cudaStream_t, the result a cudaError_t; S is float or Bf16, M one of these or E4m3.
-template <class S, class M>
-int launch_adamw(std::span<const Adamw::Piece> pieces, std::span<const AdamwPointers<S, M>> tensors,
-                 const AdamwInputs& inputs, void* stream);
+/// `stream` is a cudaStream_t, the result a cudaError_t. S and G are float or Bf16, M is one of
+/// these or E4m3.
+template <class S, class M, class G>
+int launch_adamw(std::span<const Adamw::Piece> pieces,
+                 std::span<const AdamwPointers<S, M, G>> tensors, const AdamwInputs& inputs,
+                 void* stream);
 
 }  // namespace stowage::kernels::optimizer

@@ -41,17 +41,17 @@ struct Updated {
   A parameter, m, v;
 };
 
-template <class S, class M, class A>
-void store(const AdamwPointers<S, M>& tensor, std::int64_t i, const Updated<A>& to, RoundingStream&,
-           const execution::GlobalIndex&) {
+template <class S, class M, class G, class A>
+void store(const AdamwPointers<S, M, G>& tensor, std::int64_t i, const Updated<A>& to,
+           RoundingStream&, const execution::GlobalIndex&) {
   tensor.m[i] = static_cast<M>(to.m);
   tensor.v[i] = static_cast<M>(to.v);
   if (tensor.master) tensor.master[i] = to.parameter;
   tensor.parameter[i] = static_cast<S>(to.parameter);
 }
 
-template <class S, class A>
-void store(const AdamwPointers<S, execution::E4m3>& tensor, std::int64_t i, const Updated<A>& to,
+template <class S, class G, class A>
+void store(const AdamwPointers<S, execution::E4m3, G>& tensor, std::int64_t i, const Updated<A>& to,
            RoundingStream& random, const execution::GlobalIndex& index) {
   const RoundingBits bits = random(index(i));
   tensor.v[i].bits = round_to_bf16(static_cast<float>(to.v), bits.v);
@@ -64,8 +64,8 @@ void store(const AdamwPointers<S, execution::E4m3>& tensor, std::int64_t i, cons
     tensor.parameter[i] = to.parameter;
 }
 
-template <class S, class M>
-void update(const AdamwPointers<S, M>& tensor, const AdamwStep<Accumulation<S>>& step,
+template <class S, class M, class G>
+void update(const AdamwPointers<S, M, G>& tensor, const AdamwStep<Accumulation<S>>& step,
             const Adamw::Piece& piece, std::uint64_t key) {
   using A = Accumulation<S>;
   constexpr std::int64_t kElements = 8192;
@@ -73,7 +73,7 @@ void update(const AdamwPointers<S, M>& tensor, const AdamwStep<Accumulation<S>>&
     const A decay = tensor.decay * step.weight_decay, lr = tensor.lr * step.lr;
     RoundingStream random(key, piece.stream);
     for (std::int64_t i = begin; i < end; ++i) {
-      const A g = tensor.gradient[i] * step.clip_factor;
+      const A g = static_cast<A>(tensor.gradient[i]) * step.clip_factor;
       const A old_v = static_cast<A>(tensor.v[i]);
       const A old_m = scaled(tensor.m[i], std::sqrt(old_v) / A{kMomentScale});
       const A m = step.beta1 * old_m + (A{1} - step.beta1) * g;
@@ -92,8 +92,8 @@ template <class S>
 void Adamw::reference(const Operands<Pointers<S>>& o) const {
   if (*o.step_ok == 0) return;
   const auto step = make_step(o.schedule, *o.step, *o.norm, clip, options);
-  with_moment_type<Accumulation<S>>(*this, [&]<class M>(M) {
-    const std::vector<AdamwPointers<S, M>> tensors = adamw_pointers<S, M>(*this, o);
+  with_adamw_types<Accumulation<S>>(*this, [&]<class M, class G>(M, G) {
+    const std::vector<AdamwPointers<S, M, G>> tensors = adamw_pointers<S, M, G>(*this, o);
     for (std::size_t i = 0; i < tensors.size(); ++i)
       update(tensors[i], step, pieces[i], RoundingStream::key(seed, *o.step));
   });

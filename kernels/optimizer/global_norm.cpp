@@ -10,6 +10,8 @@ using execution::Cost;
 using execution::Dtype;
 
 std::string NormPartials::fault() const {
+  if (gradient_type != Dtype::bf16 && gradient_type != execution::accumulation(storage))
+    return fmt::format("gradients of {}", execution::name(gradient_type));
   for (const Piece& piece : pieces) {
     if (piece.elements < 0) return "a piece without its number of elements";
     if (piece.first < 0 || piece.first % kNormBlock != 0)
@@ -29,13 +31,17 @@ std::string NormPartials::fault() const {
 
 template <class S>
 int NormPartials::launch(const Operands<Pointers<S>>& o, void* stream) const {
-  return optimizer::launch_norm_partials(norm_pointers(*this, o), o.partials, stream);
+  if (gradient_type == Dtype::bf16)
+    return optimizer::launch_norm_partials<execution::Bf16>(
+        norm_pointers<execution::Bf16, S>(*this, o), o.partials, stream);
+  return optimizer::launch_norm_partials<float>(norm_pointers<float, S>(*this, o), o.partials,
+                                                stream);
 }
 
 Cost NormPartials::cost() const {
   std::int64_t elements = 0;
   for (const Piece& piece : pieces) elements += piece.elements;
-  return {2.0 * static_cast<double>(elements), bytes(elements, execution::accumulation(storage))};
+  return {2.0 * static_cast<double>(elements), bytes(elements, gradient_type)};
 }
 
 template <class S>

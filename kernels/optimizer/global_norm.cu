@@ -9,13 +9,15 @@
 // multiprocessor. The first block adds the sums of all eight out of their shared memory.
 // fp64 costs nothing here: one fused multiply-add for 4 bytes, a twentieth of the chip's rate. The
 // square of an fp32 value is exact in fp64, so fusing changes no bit.
-// Cost: 4 bytes an element, 8 a slot.
+// Cost: 4 bytes an element, 2 of bf16, 8 a slot.
 
 #include <algorithm>
 #include <cmath>
 
 #include "kernels/hopper/cluster.cuh"
 #include "kernels/optimizer/global_norm_launch.hpp"
+#include "kernels/optimizer/streams.cuh"
+#include "kernels/pack.cuh"
 
 namespace stowage::kernels::optimizer {
 namespace {
@@ -30,8 +32,9 @@ constexpr int kFinishBlocks = kSlotTerms / kFinishThreads;
 static_assert(kNormLanes == 32 && kNormBlock % (kLoads * kNormTerms) == 0);
 static_assert(kSlotFold == 32 && kFinishThreads == 32 * 32 && kFinishBlocks == 8);
 
+template <class G>
 struct Entry {
-  const float* gradient;
+  const G* gradient;
   std::int64_t elements;
   std::int64_t slot;
   std::uint32_t first_block;
@@ -41,13 +44,14 @@ struct Entry {
 
 /// A kernel's arguments may take 32764 bytes.
 constexpr int kEntries = 680;
+template <class G>
 struct Table {
   double* partials;
   std::uint32_t blocks;
   int count;
-  Entry entries[kEntries];
+  Entry<G> entries[kEntries];
 };
-static_assert(sizeof(Table) <= 32764);
+static_assert(sizeof(Table<float>) <= 32764);
 
 /// The sum over a warp in the order of fold_halves(), in all lanes.
 __device__ __forceinline__ double warp_sum(double value) {
@@ -61,13 +65,14 @@ __device__ __forceinline__ void add_square(double& term, float value) {
   term = fma(static_cast<double>(value), static_cast<double>(value), term);
 }
 
-__device__ __forceinline__ void add_whole_block(const float* gradient, int lane, double terms[4]) {
-  const auto* vectors = reinterpret_cast<const float4*>(gradient) + lane;
+template <class G>
+__device__ __forceinline__ void add_whole_block(const G* gradient, int lane, double terms[4]) {
 #pragma unroll
   for (int pass = 0; pass < kNormBlock / kNormTerms; pass += kLoads) {
     float4 values[kLoads];
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i) values[i] = __ldcs(vectors + (pass + i) * kNormLanes);
+    for (int i = 0; i < kLoads; ++i)
+      values[i] = device::load4(gradient + 4 * ((pass + i) * kNormLanes + lane));
 #pragma unroll
     for (const float4& value : values) {
       add_square(terms[0], value.x);
@@ -79,17 +84,20 @@ __device__ __forceinline__ void add_whole_block(const float* gradient, int lane,
 }
 
 /// @param out_begin, out_end of elements that count as 0
-__device__ __forceinline__ void add_elements(const float* gradient, std::int64_t count, int lane,
+template <class G>
+__device__ __forceinline__ void add_elements(const G* gradient, std::int64_t count, int lane,
                                              std::int64_t out_begin, std::int64_t out_end,
                                              double terms[4]) {
   for (std::int64_t first = 4 * lane; first < count; first += kNormTerms)
     for (int i = 0; i < 4; ++i) {
       const std::int64_t at = first + i;
-      if (at < count && (at < out_begin || at >= out_end)) add_square(terms[i], gradient[at]);
+      if (at < count && (at < out_begin || at >= out_end))
+        add_square(terms[i], device::to_float(gradient[at]));
     }
 }
 
-__global__ void __launch_bounds__(kThreads) sum_squares(const __grid_constant__ Table table) {
+template <class G>
+__global__ void __launch_bounds__(kThreads) sum_squares(const __grid_constant__ Table<G> table) {
   const std::uint32_t block = blockIdx.x * kWarps + threadIdx.x / 32;
   const int lane = static_cast<int>(threadIdx.x % 32);
   if (block >= table.blocks) return;
@@ -98,10 +106,10 @@ __global__ void __launch_bounds__(kThreads) sum_squares(const __grid_constant__ 
     const int middle = (low + high) / 2;
     (table.entries[middle].first_block <= block ? low : high) = middle;
   }
-  const Entry& entry = table.entries[low];
+  const Entry<G>& entry = table.entries[low];
   const std::int64_t index = block - entry.first_block;
   const std::int64_t begin = index * kNormBlock;
-  const float* gradient = entry.gradient + begin;
+  const G* gradient = entry.gradient + begin;
   const std::int64_t count = min(kNormBlock, entry.elements - begin);
   const bool counts = entry.out_end <= begin || entry.out_begin >= begin + count;
   double terms[4] = {};
@@ -158,11 +166,11 @@ __global__ void __cluster_dims__(kFinishBlocks) __launch_bounds__(kFinishThreads
 
 }  // namespace
 
-int launch_norm_partials(std::span<const NormPointers<float>> pieces, double* partials,
-                         void* stream) {
+template <class G>
+int launch_norm_partials(std::span<const NormPointers<G>> pieces, double* partials, void* stream) {
   for (std::size_t first = 0; first < pieces.size(); first += kEntries) {
-    Table table{.partials = partials, .blocks = 0, .count = 0, .entries = {}};
-    for (const NormPointers<float>& piece :
+    Table<G> table{.partials = partials, .blocks = 0, .count = 0, .entries = {}};
+    for (const NormPointers<G>& piece :
          pieces.subspan(first, std::min<std::size_t>(kEntries, pieces.size() - first))) {
       if (piece.elements == 0) continue;
       table.entries[table.count++] = {
@@ -182,6 +190,9 @@ int launch_norm_partials(std::span<const NormPointers<float>> pieces, double* pa
   }
   return cudaSuccess;
 }
+
+template int launch_norm_partials(std::span<const NormPointers<float>>, double*, void*);
+template int launch_norm_partials(std::span<const NormPointers<execution::Bf16>>, double*, void*);
 
 int launch_norm_finish(std::span<const double> partials, float* norm, std::int32_t* step_ok,
                        void* stream) {

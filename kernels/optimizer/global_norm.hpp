@@ -26,11 +26,12 @@ struct NormPartials {
   std::int64_t slots;
   execution::Dtype storage;
   bool shared = false;
+  execution::Dtype gradient_type = execution::accumulation(storage);  ///< of sums, or bf16
 
   /// Of one piece, whose elements it has alone.
   template <class T>
   struct Gradient {
-    RowsOfType<T, const Sums> gradient;
+    RowsOfType<T, const Either> gradient;
   };
   template <class T>
   struct Operands {
@@ -40,7 +41,7 @@ struct NormPartials {
   void each(auto&& f, auto&... o) const {
     f(sum("partials", shared, execution::Dtype::fp64, {slots}), o.partials...);
     for (std::size_t i = 0; i < pieces.size(); ++i)
-      f(in("gradient", execution::accumulation(storage), {pieces[i].elements}).in_any_shape(),
+      f(in("gradient", gradient_type, {pieces[i].elements}).in_any_shape(),
         o.gradients[i].gradient...);
   }
   std::string fault() const;

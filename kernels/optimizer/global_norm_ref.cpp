@@ -36,13 +36,17 @@ double sum_block(const NormPointers<T>& piece, std::int64_t at, std::int64_t ele
 template <class S>
 void NormPartials::reference(const Operands<Pointers<S>>& o) const {
   constexpr std::int64_t kBlocks = 8;  // of a task
-  for (const auto& piece : norm_pointers(*this, o))
-    execution::host_for(piece.elements, kBlocks * kNormBlock,
-                        [&](std::int64_t begin, std::int64_t end) {
-                          for (std::int64_t at = begin; at < end; at += kNormBlock)
-                            o.partials[piece.slot + at / kNormBlock] =
-                                sum_block(piece, at, std::min(kNormBlock, end - at));
-                        });
+  const auto add = [&]<class G>(G) {
+    for (const NormPointers<G>& piece : norm_pointers<G, S>(*this, o))
+      execution::host_for(piece.elements, kBlocks * kNormBlock,
+                          [&](std::int64_t begin, std::int64_t end) {
+                            for (std::int64_t at = begin; at < end; at += kNormBlock)
+                              o.partials[piece.slot + at / kNormBlock] =
+                                  sum_block(piece, at, std::min(kNormBlock, end - at));
+                          });
+  };
+  gradient_type == execution::Dtype::bf16 ? add(execution::Bf16())
+                                          : add(execution::Accumulation<S>());
 }
 
 template <class S>

@@ -63,6 +63,11 @@ Tensor Recorder::parameter(const Parameter& parameter) {
 }
 
 Tensor Recorder::gradient(const Parameter& parameter) {
+  if (batch_.own_gradients) {
+    const std::string name = fmt::format("mb{}/{}", batch_.slot, gradient_name(parameter.name));
+    const Tensor made = program_.find(name);
+    return made ? made : program_.scratch(name, accumulation(), parameter.local_shape());
+  }
   return program_.add(execution::one_buffer(gradient_name(parameter.name), accumulation(),
                                             parameter.local_shape(),
                                             execution::Lifetime::gradient));

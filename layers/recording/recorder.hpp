@@ -69,6 +69,7 @@ struct Batch {
   int slot = 0;                ///< which microbatch of the program
   bool later = false;          ///< not the first microbatch of a step: its counts are added
   bool accumulate = false;     ///< gradients are added, too, not stored
+  bool own_gradients = false;  ///< they are tensors of this microbatch alone
   bool weights_later = false;  ///< backward leaves what it can of the weights' gradients for later
 };
 

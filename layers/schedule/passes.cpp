@@ -158,9 +158,9 @@ void PassRecorder::backward(const Pass& pass, const parallel::Leaf& microbatch,
     if (pass.last && callbacks.finished) callbacks.finished(parameters, exchange_follows);
   };
   Model::Stored stored;
-  if (options_.values != nullptr)
+  if (callbacks.stored)
     stored = [&](std::span<const Parameter> parameters) {
-      if (callbacks.stored) callbacks.stored(parameters, microbatch);
+      callbacks.stored(recorder, parameters, microbatch);
     };
   if (pass.last) recorder.behind_exchanges(callbacks.exchanged);
   const Stage& stage = this->stage(pass.chunk);
@@ -235,7 +235,8 @@ Batch PassRecorder::sizes(const Pass& pass) const {
   batch.further_loss_scale = further_loss_scale_;
   batch.slot = pass.slot;
   batch.later = pass.accumulate;
-  batch.accumulate = pass.accumulate && options_.values == nullptr;
+  batch.own_gradients = options_.own_gradients;
+  batch.accumulate = pass.accumulate && options_.values == nullptr && !batch.own_gradients;
   return batch;
 }
 

@@ -107,10 +107,12 @@ class PassRecorder {
     /// Has microbatches store their gradients and values apart: these are added up by a tree. None:
     /// each adds its own to those before.
     StepValues* values = nullptr;
+    bool own_gradients = false;  ///< each microbatch has gradients of its own, for `stored`
   };
 
   /// As Model::Stored, with the microbatch: where these store gradients apart.
-  using Stored = std::function<void(std::span<const Parameter>, const parallel::Leaf& microbatch)>;
+  using Stored = std::function<void(Recorder& recorder, std::span<const Parameter>,
+                                    const parallel::Leaf& microbatch)>;
 
   /// @param handles of the whole recording; outlives this, as do program and model
   PassRecorder(Program& program, const Model& model, Handles& handles, Options options);

@@ -107,7 +107,7 @@ PersistentLayout lay_out_state(const std::vector<Parameter>& parameters,
   };
   add("parameter", Lifetime::parameter, precision.storage, [](const auto& name) { return name; });
   if (!options.weights_only) {
-    add("gradient", Lifetime::gradient, accum, gradient_name);
+    add("gradient", Lifetime::gradient, options.type.gradient(precision), gradient_name);
     if (options.type.has_master(precision))
       add(kMaster, Lifetime::optimizer_state, accum, master_name);
     for (const Optimizer* rule : options.optimizer->rules())

@@ -35,10 +35,15 @@ inline constexpr std::array kStateFormats{&kStatesOfSums, &kStatesOfBf16, &kStat
 /// What a deck chooses.
 struct StateType {
   const StateFormat* format = &kStatesOfSums;
+  /// In which the gradients of microbatches are added up: bf16, or fp32 for the type of sums.
+  execution::Dtype gradients = execution::Dtype::fp32;
 
   /// Of a state, by its place in Optimizer::states.
   execution::Dtype of(std::size_t state, Precision precision) const {
     return (state == 0 ? format->first : format->second).value_or(precision.accumulation());
+  }
+  execution::Dtype gradient(Precision precision) const {
+    return gradients == execution::Dtype::bf16 ? gradients : precision.accumulation();
   }
   bool has_master(Precision precision) const { return format->master && precision.has_master(); }
 };

@@ -11,14 +11,16 @@ constexpr std::string_view kStates[] = {"adam_m", "adam_v"};
 void record(const ParameterUpdate& update) {
   const OptimizerConfig& config = update.config;
   const std::vector<SomeRows>& states = update.parameters.front().states;
-  kernels::Adamw adamw{.pieces = {},
-                       .storage = update.recorder.storage(),
-                       .has_master = update.has_master,
-                       .clip = config.clip,
-                       .options = {config.beta1, config.beta2, config.epsilon},
-                       .m = update.recorder.buffer(states[0].whole).dtype,
-                       .v = update.recorder.buffer(states[1].whole).dtype,
-                       .seed = config.seed};
+  kernels::Adamw adamw{
+      .pieces = {},
+      .storage = update.recorder.storage(),
+      .has_master = update.has_master,
+      .clip = config.clip,
+      .options = {config.beta1, config.beta2, config.epsilon},
+      .m_type = update.recorder.buffer(states[0].whole).dtype,
+      .v_type = update.recorder.buffer(states[1].whole).dtype,
+      .seed = config.seed,
+      .gradient_type = update.recorder.buffer(update.parameters.front().gradient.whole).dtype};
   kernels::Adamw::Operands<Tensor> operands{.schedule = update.schedule,
                                             .step = update.good_steps,
                                             .norm = update.grad_norm,

@@ -25,7 +25,9 @@ void OwnNorm::finished(std::span<const Parameter> parameters) {
     STOWAGE_ASSERT(first_blocks_.at(parameter.name) == first + partials.slots,
                    "{} is no neighbour of what is finished with it", parameter.name);
     partials.pieces.push_back({.elements = parameter.elements(), .slot = partials.slots});
-    operands.gradients.push_back({recorder_.gradient(parameter)});
+    const Tensor gradient = recorder_.program().find(gradient_name(parameter.name));
+    partials.gradient_type = recorder_.buffer(gradient).dtype;
+    operands.gradients.push_back({gradient});
     partials.slots += kernels::norm_blocks(parameter.elements());
   }
   operands.partials = {sums_, {first, first + partials.slots}};

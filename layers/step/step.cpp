@@ -9,6 +9,7 @@
 #include "layers/mixers/router.hpp"
 #include "layers/mixers/stream_squares.hpp"
 #include "layers/schedule/pipeline.hpp"
+#include "layers/state/gradient_sums.hpp"
 #include "layers/step/own_norm.hpp"
 #include "layers/step/update.hpp"
 
@@ -213,6 +214,17 @@ TrainingProgram record_training(const Model& model, const StepShape& shape, cons
                    microbatches);
     tree.emplace(recorder, layout, microbatches);
   }
+  PassRecorder::Stored stored;
+  if (tree)
+    stored = [&](Recorder&, std::span<const Parameter> parameters,
+                 const parallel::Leaf& microbatch) { tree->add(parameters, microbatch); };
+  const GradientSums sums(layout, optimizer.seed);
+  const bool rounds = GradientSums::in(layout, model.precision(), model.parameters().front());
+  if (rounds)
+    stored = [&](Recorder& of_microbatch, std::span<const Parameter> parameters,
+                 const parallel::Leaf& microbatch) {
+      sums.add(of_microbatch, parameters, microbatch);
+    };
   GradientBuckets buckets(program, layout, sharing, tree ? &*tree : nullptr);
   std::optional<OwnNorm> own;
   if (step.own_norm) own.emplace(recorder, model);
@@ -220,13 +232,12 @@ TrainingProgram record_training(const Model& model, const StepShape& shape, cons
     if (own) own->finished(parameters);
     buckets.finished(parameters, exchange_follows);
   };
-  PassRecorder(program, model, handles,
-               {shape, step.inputs, step.loss_scale, step.loss, values ? &*values : nullptr})
+  PassRecorder(
+      program, model, handles,
+      {shape, step.inputs, step.loss_scale, step.loss, values ? &*values : nullptr, rounds})
       .record(
           training_passes(model, shape.microbatches, sharing), finished, [&] { buckets.sum_due(); },
-          [&](std::span<const Parameter> parameters, const parallel::Leaf& microbatch) {
-            tree->add(parameters, microbatch);
-          });
+          stored);
   program.begin_section("epilogue");
   if (model.shares_embedding()) {
     add_tied_gradients(recorder, model);

@@ -32,6 +32,7 @@ Words<const layers::StateFormat*> format_words() {
 
 }  // namespace
 
+using execution::Dtype;
 using kernels::SpikeRule;
 using layers::LearningRate;
 using layers::MuonConfig;
@@ -189,7 +190,14 @@ std::vector<Row<StateType>> rows<StateType>() {
   static const std::string help =
       "How moments and momentum are stored. " + format_help() + ". An update is computed in fp32.";
   return {row(&StateType::format, {.key = "optim.state_dtype", .numerics = true, .help = help},
-              format_words())};
+              format_words()),
+          row(&StateType::gradients,
+              {.key = "optim.gradient_dtype",
+               .numerics = true,
+               .help = "Type in which the gradients of microbatches are added up. bf16: each is "
+                       "made in the type of sums and added with stochastic rounding, on one rank. "
+                       "fp32: the type of sums."},
+              {{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}})};
 }
 
 template <>
@@ -269,12 +277,7 @@ void check_ratio(const inputs::Deck& deck) {
 
 void check(const StateType& type, const inputs::Deck& deck) {
   if (type.format->first == execution::Dtype::bf16) check_nearest(deck);
-  if (type.format->master) return;
-  if (!inputs::read<OptimizerChoice>(deck).row().without_master)
-    execution::throw_usage("{} has no masters, which {} needs; allowed: optim.optimizer = \"{}\"",
-                           cite(deck, &StateType::format), cite(deck, &OptimizerChoice::rule),
-                           kAdamw.name);
-  check_ratio(deck);
+  if (type.format->first == execution::Dtype::e4m3) check_ratio(deck);
 }
 
 void check(const OptimizerConfig& config, const inputs::Deck& deck) {

@@ -80,7 +80,9 @@ void Update::record_squares() {
                                .elements = piece.squared.end - piece.squared.begin,
                                .slot = piece.first_block,
                                .left_out = piece.left_out});
-    operands.gradients.push_back({{recorder_.gradient(piece.parameter), piece.squared}});
+    const Tensor gradient = state(gradient_name(piece.parameter.name));
+    partials.gradient_type = recorder_.buffer(gradient).dtype;
+    operands.gradients.push_back({{gradient, piece.squared}});
   }
   recorder_.compute("squares", partials, operands);
 }
@@ -222,7 +224,7 @@ ParameterUpdate::One Update::all_of(const Piece& piece) const {
   one.name = p.name;
   one.parameter = {recorder_.parameter(p), piece.held};
   if (has_master_) one.master = {state(master_name(p.name)), {}};
-  one.gradient = {recorder_.gradient(p), piece.held};
+  one.gradient = {state(gradient_name(p.name)), piece.held};
   for (const std::string_view what : rule_.of(p).states)
     one.states.push_back({state(state_name(what, p.name)), {}});
   one.elements = piece.held.end - piece.held.begin;
