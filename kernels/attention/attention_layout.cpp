@@ -105,8 +105,8 @@ int most_in_pieces(const AttentionLayout& s, const Room& room) {
   const bool part = s.queries > 0 && s.queries < s.tokens;
   if (!s.causal || s.uniform_length > 0 || room.inside || part || group == 1) return 0;
   if (longest * group <= kLeastGain) return 0;
-  const std::int64_t heads = s.kv_heads * key_parts(s.head_dim);
-  return static_cast<int>(std::min<std::int64_t>(kSharedBy / 2 - 1, heads * (longest - 1)));
+  const std::int64_t tiles = (longest - 1) * s.kv_heads * key_parts(s.head_dim);
+  return static_cast<int>(std::min<std::int64_t>(kSharedBy / 2 - 1, tiles));
 }
 
 }  // namespace
@@ -154,8 +154,9 @@ Room make_room(const AttentionLayout& s, bool backward) {
   room.piece_sums = aligned(room.delta + statistics);
   const auto pieces = static_cast<std::size_t>(room.tiles_in_pieces) *
                       static_cast<std::size_t>(s.heads / s.kv_heads);
-  const auto of_piece = static_cast<std::size_t>(2 * key_tile(s.head_dim) * s.head_dim);
-  room.stored = room.piece_sums + pieces * of_piece * sizeof(float);
+  const auto keys = static_cast<std::size_t>(key_tile(s.head_dim));
+  room.stored =
+      room.piece_sums + pieces * 2 * keys * static_cast<std::size_t>(s.head_dim) * sizeof(float);
   room.sums = room.end = room.stored;
   if (room.inside) {
     room.end += static_cast<std::size_t>(sum_bytes(s, room));
