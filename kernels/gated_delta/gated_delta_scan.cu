@@ -6,6 +6,8 @@
 // the next product's A operand as it lies in registers, and nothing passes between warps.
 // S (64 x 128) is fp32 in registers, rounded to bf16 where it is an operand. Norms and decays weigh
 // tokens: they are factors of columns of accumulators, and operands are the bf16 of memory.
+// What the backward keeps is made with two bf16 for R = diag(beta) (V - diag(a) K S^T): gradients of
+// decays sum what its rounding leaves. The walk back takes longer still.
 // Limits: latency of the chain of three products of a chunk; 64 columns a block use 2 Hv
 // multiprocessors.
 
@@ -136,6 +138,7 @@ __device__ __forceinline__ void scan(const Chunked& c, int head, int part, const
     }
     if (kKeep) store_state(c.states + p.state(chunk, head) + first * kWide, state, state_room, at);
     std::uint32_t r[kC / 4] = {};  // V, then R
+    std::uint32_t rest[kC / 4];    // what the bf16 of R lack
     if (values) load_tokens(r, tiles + Stage::kV, at);
     wgmma_wait_group<kOutputs ? 1 : 0>();
     pin_registers(x);
@@ -145,15 +148,19 @@ __device__ __forceinline__ void scan(const Chunked& c, int head, int part, const
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         std::uint32_t& v = r[2 * j + half];
-        v = pack_bf16(beta.x * unpack_low(v) - corrects.x * x[4 * j + 2 * half],
-                      beta.y * unpack_high(v) - corrects.y * x[4 * j + 2 * half + 1]);
+        const float low = beta.x * unpack_low(v) - corrects.x * x[4 * j + 2 * half];
+        const float high = beta.y * unpack_high(v) - corrects.y * x[4 * j + 2 * half + 1];
+        v = pack_bf16(low, high);
+        if (kKeep) rest[2 * j + half] = pack_bf16(low - unpack_low(v), high - unpack_high(v));
       }
     }
     issue_columns<kC, 4>(x, r, tiles + Stage::kInverse, false);
+    if (kKeep) issue_columns<kC, 4>(x, rest, tiles + Stage::kInverse, true);
     if (kOutputs) issue_rows<kC, 4, 8>(o, state, tiles + Stage::kQ, true);
     wgmma_wait_group<kOutputs ? 1 : 0>();
     pin_registers(x);
     keep_operand(r);
+    if (kKeep) keep_operand(rest);
     to_operand(u, x);
     to_operand(r, x, [&](int j) { return factor(kWrites, j); });
     issue_columns<kWide, 4>(s, r, tiles + Stage::kK, true);
