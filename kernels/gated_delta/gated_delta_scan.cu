@@ -6,8 +6,8 @@
 // the next product's A operand as it lies in registers, and nothing passes between warps.
 // S (64 x 128) is fp32 in registers, rounded to bf16 where it is an operand. Norms and decays weigh
 // tokens: they are factors of columns of accumulators, and operands are the bf16 of memory.
-// What the backward keeps is made with two bf16 for R = diag(beta) (V - diag(a) K S^T): gradients of
-// decays sum what its rounding leaves. The walk back takes longer still.
+// What the backward keeps is made with two bf16 for R = diag(beta) (V - diag(a) K S^T): gradients
+// of decays sum what its rounding leaves. The walk back takes longer still.
 // Limits: latency of the chain of three products of a chunk; 64 columns a block use 2 Hv
 // multiprocessors.
 
