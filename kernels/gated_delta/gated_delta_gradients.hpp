@@ -202,14 +202,8 @@ template <class S, class A>
 STOWAGE_PORTABLE void finish(const Arrays<S, A>& p, int i) {
   const int head = i / 2;
   A* const to = (i % 2 == 0 ? p.da_log : p.ddt_bias) + head;
-  constexpr int kAtOnce = 16;  // whose loads are in flight together
   A sum{0};
-  for (int first = 0; first < p.chunks(); first += kAtOnce) {
-    A some[kAtOnce];
-    for (int e = 0; e < kAtOnce; ++e)
-      some[e] = first + e < p.chunks() ? p.partials[2 * p.at(first + e, head) + i % 2] : A{0};
-    for (int e = 0; e < kAtOnce; ++e) sum += some[e];
-  }
+  for (int chunk = 0; chunk < p.chunks(); ++chunk) sum += p.partials[2 * p.at(chunk, head) + i % 2];
   *to = (p.accumulate ? *to : A{0}) + sum;
 }
 

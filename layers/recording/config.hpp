@@ -130,7 +130,7 @@ struct ModelConfig {
   struct Products {
     const ProductPrecision* precision = &kProductsOfDtype;
     int first_layers = 2, last_layers = 2;
-    execution::Dtype gradients = execution::Dtype::e5m2;  ///< as what they are rounded
+    execution::Dtype gradients = execution::Dtype::e4m3;  ///< as what they are rounded
   } products;
 
   /// Letters of all layers, with those of heads of further tokens, and cuts.

@@ -33,7 +33,7 @@ inline constexpr std::array kProductPrecisions{&kProductsOfDtype, &kProductsOf8B
 /// What the products of one layer round to.
 struct ProductFormats {
   const ProductPrecision* precision = &kProductsOfDtype;
-  execution::Dtype gradients = execution::Dtype::e5m2;  ///< of what is rounded
+  execution::Dtype gradients = execution::Dtype::e4m3;  ///< of what is rounded
 
   bool quantised() const { return precision->factors.has_value(); }
   /// Of activations and weights.

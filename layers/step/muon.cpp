@@ -83,7 +83,7 @@ class Wave {
   void update() {
     if (going_) going_->receive(updates_, held_);
     const MuonConfig& muon = update_.config.muon;
-    for (const ParameterUpdate& window : with("").windows()) {
+    for (const ParameterUpdate& window : with("/update").windows()) {
       kernels::MuonUpdate op{
           .pieces = {}, .storage = recorder_.storage(), .has_master = update_.has_master};
       kernels::MuonUpdate::Operands<Tensor> operands{
@@ -138,8 +138,8 @@ class Wave {
         arrived_ = recorder.scratch(local_name("/received"), {in});
         add_messages(messages, received, arrived_, false);
       }
-      recorder.program().append(
-          wave_.stage_.exchange(recorder.program(), recorder.full_name(name_), messages));
+      recorder.program().append(wave_.stage_.exchange(
+          recorder.program(), recorder.full_name(local_name("/exchange")), messages));
       arrived_elements_ = in;
     }
     void receive(Tensor to, std::int64_t to_elements) {
