@@ -59,33 +59,20 @@ __device__ __forceinline__ void decayed(std::uint32_t (&m)[16], const float (&cb
   }
 }
 
-/// Room for the second operand CB of a warpgroup: a warp's 16 rows in blocks of 16 columns, as many
-/// as are not zero, one after the other.
-inline constexpr int kBlockBytes = kStrip * 32;
-inline constexpr int kSecondBytes = (1 + 2 + 3 + 4) * kBlockBytes;
-
-/// The lane's row and half of a block of its warp, in a warpgroup's room.
-__device__ __forceinline__ std::uint32_t second_address(const std::byte* room, const Place& at) {
-  const int row = at.lane % 16, chunk = at.lane / 16 ^ (row >> 2 & 1);  // spreads the banks
-  return shared_address(room) +
-         static_cast<std::uint32_t>(at.warp * (at.warp + 1) / 2 * kBlockBytes + row * 32 +
-                                    chunk * 16);
-}
-
-/// The same for two heads: the second's operand goes to `room`, as CB's registers have room for
-/// one. Columns beyond the warp's rows, which are zero, are left out.
-__device__ __forceinline__ void decayed(std::uint32_t (&m)[16], std::byte* room,
+/// The same for two heads: the second's operand goes to the warp's rows of a tile, as CB's
+/// registers have room for one.
+__device__ __forceinline__ void decayed(std::uint32_t (&m)[16], std::byte* rows,
                                         const float (&cb)[32], std::uint32_t bits,
                                         const float* factors, int second, const Place& at) {
   const float* log = factors + kRowLog * kChunk + at.row;
   const float row0 = log[0], row1 = log[8], row2 = log[second], row3 = log[second + 8];
-  const std::uint32_t to = second_address(room, at);
+  const std::uint32_t first = tile_address(shared_address(rows), at.lane % 16, at.lane / 16);
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
     std::uint32_t low[2], high[2];
     decay_columns(low, cb, bits, factors + second, row2, row3, 2 * k, at);
     decay_columns(high, cb, bits, factors + second, row2, row3, 2 * k + 1, at);
-    if (k <= at.warp) stmatrix_x4(to + k * kBlockBytes, low[0], low[1], high[0], high[1]);
+    stmatrix_x4(first ^ static_cast<std::uint32_t>(k << 5), low[0], low[1], high[0], high[1]);
     decay_columns(low, cb, bits, factors, row0, row1, 2 * k, at);
     decay_columns(high, cb, bits, factors, row0, row1, 2 * k + 1, at);
     m[4 * k] = low[0];
@@ -95,18 +82,17 @@ __device__ __forceinline__ void decayed(std::uint32_t (&m)[16], std::byte* room,
   }
 }
 
-/// y += M X, M the operand m for the first `own` strips and that in `room` for the others: by
+/// y += M X, M the operand m for the first `own` strips and what `rows` has for the others: by
 /// products of a warp, as those of a warpgroup have one M for all columns.
 __device__ __forceinline__ void add_strips(float (&y)[32], const std::uint32_t (&m)[16],
-                                           const std::byte* room, const std::byte* x, int own,
+                                           const std::byte* rows, const std::byte* x, int own,
                                            const Place& at) {
-  const std::uint32_t second = second_address(room, at);
-  const std::uint32_t tokens = tile_address(shared_address(x), at.lane % 16, at.lane / 16);
+  const std::uint32_t first = tile_address(0, at.lane % 16, at.lane / 16);
+  const std::uint32_t second = first + shared_address(rows), tokens = first + shared_address(x);
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
-    if (k > at.warp) break;
     std::uint32_t a[4];
-    ldmatrix_x4(a, second + k * kBlockBytes);
+    ldmatrix_x4(a, second ^ static_cast<std::uint32_t>(k << 5));
 #pragma unroll
     for (int strip = 0; strip < kStrips; ++strip) {
       std::uint32_t of_strip[4], b[4];

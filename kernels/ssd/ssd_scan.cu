@@ -17,9 +17,9 @@
 // ssd_enter.cu left.
 // Units that cut heads of 80 columns: a block has the factors of four heads, a warp of the states
 // takes those of its strip. The outputs of a unit of two heads have two operands CB: one in
-// registers, one in shared memory. Their products with X are those of a warp, which can take one
-// operand for some columns and the other for the rest. Those of a warpgroup on a part of the
-// accumulator would be serialized.
+// registers, one in the staging of the warp's Y. Their products with X are those of a warp, which
+// can take one operand for some columns and the other for the rest. Those of a warpgroup on a part
+// of the accumulator would be serialized.
 // w X is two bf16 for the second half of a chunk, where weights are large: with one for all, y's
 // errors are above those of kernels with longer chunks, which round fewer tokens twice.
 // Cost per token and unit: 57 k flops, 128 bytes in, 128 out; B and C 4 N bytes a token and block.
@@ -64,8 +64,6 @@ struct Layout {
   static constexpr int kBarrierOffset =
       kSpanOffset + kStages * kChunk * static_cast<int>(sizeof(Span));
   static constexpr int kBytes = kBarrierOffset + static_cast<int>(sizeof(Barriers));
-  static constexpr int kSecondOffset = (kBytes + 255) / 256 * 256;  ///< where units cut heads
-  static constexpr int kCutBytes = kSecondOffset + kPairs * kSecondBytes;
   static constexpr int kSharedBytes =  ///< of a stage, B, C and spans
       2 * kStateTiles * kTileBytes + kChunk * static_cast<int>(sizeof(Span));
   static constexpr int kUnitBytes =  ///< X and factors
@@ -370,14 +368,8 @@ __device__ void run_outputs(const ScanParameters& p, const Block& block, std::by
   issue_product<kState>(cb, shared + kUnits * kTileBytes,
                         shared + (kUnits + L::kStateTiles) * kTileBytes);
   wgmma_wait_group<0>();
-  std::byte* room = shared + L::kSecondOffset + half * kSecondBytes;
-  if constexpr (kHeads > 1) {  // or the test for a later phase would pass
-    for (int k = 0; k < kUnits; ++k) mbarrier_wait(&barriers->copied[k], 0);
-  }
   for (int step = 0; step < kPairUnits * block.chunks; ++step) {
-    const int i = step / kPairUnits, stage = i % kStages;
-    // where units cut heads, the pairs in turn: some have more units of two heads than others
-    const int u = step % kPairUnits + (kHeads == 1 ? v : (half + i) % kPairs * kPairUnits);
+    const int i = step / kPairUnits, stage = i % kStages, u = v + step % kPairUnits;
     const std::byte* tiles = shared + stage * L::kStageTiles * kTileBytes;
     const std::byte* c = tiles + kUnits * kTileBytes;
     const std::byte* x = tiles + u * kTileBytes;
@@ -407,7 +399,9 @@ __device__ void run_outputs(const ScanParameters& p, const Block& block, std::by
     if (kHeads == 1 || own == kStrips) {
       decayed(m, cb, bits, factors, at);
     } else {
-      decayed(m, room, cb, bits, factors, second, at.again());
+      if (at.lane == 0) bulk_wait_group_read<0>();
+      __syncwarp();
+      decayed(m, staging, cb, bits, factors, second, at.again());
       __syncwarp();
     }
     wgmma_wait_group<0>();
@@ -421,7 +415,7 @@ __device__ void run_outputs(const ScanParameters& p, const Block& block, std::by
       if (own == kStrips) {
         issue_inside(y, m, x);
       } else {
-        add_strips(y, m, room, x, own, at.again());
+        add_strips(y, m, staging, x, own, at.again());
       }
     }
     const int following = min(step + 1, kPairUnits * block.chunks - 1) / kPairUnits;
@@ -479,14 +473,13 @@ template <int kState, int kColumns>
 cudaError_t launch(const ScanParameters& p, cudaStream_t stream) {
   using L = Layout<kState>;
   const auto kernel = scan<kState, kColumns>;
-  constexpr int kBytes = kColumns == kPart ? L::kBytes : L::kCutBytes;
   const cudaError_t status =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kBytes);
   if (status != cudaSuccess) return status;
   const int sets = (p.sizes.group_units + kUnits - 1) / kUnits;
   const dim3 grid(static_cast<unsigned>(p.sizes.groups * sets),
                   static_cast<unsigned>(p.sizes.segments));
-  return launch_dependent(kernel, grid, kThreads, kBytes, stream, p);
+  return launch_dependent(kernel, grid, kThreads, L::kBytes, stream, p);
 }
 
 }  // namespace
