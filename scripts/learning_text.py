@@ -27,6 +27,9 @@ import tempfile
 
 PACKAGES = ["anarchism", "dict-gcide", "dict-foldoc", "dict-jargon", "dict-wn", "debian-handbook",
             "developers-reference", "debian-policy", "debian-reference-en", "python3.11-doc"]
+# Indices, logs of changes, pictures' folders, pages in other languages.
+LEFT_OUT = re.compile(r"search|genindex|contents|changelog|copyright|\.index$|/_|"
+                      r"/(?!en-US)[a-z]{2}-[A-Z]")
 VOCABULARY = 32768
 PIECE = 12000  # characters
 BLOCK = {"p", "div", "br", "li", "tr", "h1", "h2", "h3", "h4", "pre", "dt", "dd", "table"}
@@ -71,9 +74,8 @@ def pieces(folder, package, seen):
     root = folder / package
     subprocess.run(["dpkg", "-x", archive, root], check=True)
     for path in sorted(root.rglob("*")):
-        if not path.is_file() or path.is_symlink() or re.search(
-                r"search|genindex|contents|changelog|copyright|\.index$|/_|/(?!en-US)[a-z]{2}-[A-Z]",
-                str(path.relative_to(root))):
+        inside = str(path.relative_to(root))
+        if not path.is_file() or path.is_symlink() or LEFT_OUT.search(inside):
             continue
         lines = []
         for line in text_of(path).splitlines():

@@ -403,8 +403,8 @@ class Published(Folder):
             for deck in ("deck_given", "deck_resolved"):
                 said = file["config"][deck][()]
                 del file["config"][deck]
-                file["config"][deck] = numpy.bytes_(
-                    said + b'\n# run.output=/lustre/someone/b.h5 data.path=/lustre/someone/text.bin')
+                paths = b"run.output=/lustre/someone/b.h5 data.path=/lustre/someone/text.bin"
+                file["config"][deck] = numpy.bytes_(said + b"\n# " + paths)
         code, said = ran(publish, self.set_with("a.h5", edit), "--to", "public")
         self.assertEqual((code, os.listdir("public")), (0, ["a.h5"]), said)
         with h5py.File("public/a.h5") as file:

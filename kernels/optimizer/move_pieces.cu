@@ -1,7 +1,7 @@
 // Copies of pieces (move_pieces.hpp). The table of pieces travels as a kernel argument, as adamw's;
 // a block copies chunks of 16384 elements, neighbours by neighbouring threads. A piece whose places
-// and widths all are multiples of 16 bytes goes 16 bytes at a time, four of them in flight; its table
-// counts in these. Any other goes element by element. Rows are found by a division each.
+// and widths all are multiples of 16 bytes goes 16 bytes at a time, four of them in flight; its
+// table counts in these. Any other goes element by element. Rows are found by a division each.
 // Cost: 2 bytes read and 2 written a bf16 element.
 
 #include <algorithm>

@@ -9,8 +9,8 @@
 // polynomial is made there from A and the sums. Numerics: products and sums in fp32, in the order
 // of the contraction, rounded once; the polynomial from rounded sums, in fp32. Deterministic: a
 // tile has one owner and one order, whatever matrices are beside. Cost: of (n, m) matrices with n
-// the smaller extent, an iteration multiplies some 0.65 of 2 n n m and of 2 n n n FLOPs, and 2 n n m
-// whole; A is written and read three times, X read twice and written.
+// the smaller extent, an iteration multiplies some 0.65 of 2 n n m and of 2 n n n FLOPs, and
+// 2 n n m whole; A is written and read three times, X read twice and written.
 // Limits: n below 128 would waste most of a tile (newton_schulz.cpp takes other products).
 
 #include "kernels/grouped_mlp/grouped_epilogue.cuh"

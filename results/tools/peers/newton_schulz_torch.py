@@ -17,6 +17,8 @@ import statistics
 import needs_torch  # noqa: F401
 import torch
 
+from stowage_results import outputs
+
 A, B, C = 3.4445, -4.775, 2.0315
 WARM_UP = 5
 SETS = 3
@@ -54,10 +56,10 @@ def time_shape(shape, samples):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", required=True)
+    parser.add_argument("--out", type=outputs.timings, required=True)
     parser.add_argument("--samples", type=int, default=30)
     arguments = parser.parse_args()
-    with open(arguments.out, "w", encoding="utf-8") as out:
+    with outputs.opened(arguments.out) as out:
         for shape in SHAPES:
             torch.compiler.reset()
             times = time_shape(shape, arguments.samples)

@@ -3,8 +3,8 @@
 Host names, the scheduler's names, the GPUs' serial identities, the names of network cards (some
 hold their hardware addresses), a kernel's build name and what the MPI launcher left in the
 environment are cleared, and of `run.output` and an absolute `data.path` the file's name alone is
-left; no measured value, no setting that can change one and no verdict is touched. A set in which a path or a name of the
-machine is left is refused, and so is one that does not conform.
+left; no measured value, no setting that can change one and no verdict is touched. A set in which a
+path or a name of the machine is left is refused, and so is one that does not conform.
 
 All of it happens in memory, and what is cleared is not merely unlinked: the objects are written
 into a new file, since HDF5 leaves the bytes of what is deleted where they were. A copy that was
