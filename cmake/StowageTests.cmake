@@ -53,6 +53,9 @@ function(stowage_test)
   target_compile_definitions(${program} PRIVATE ${arg_DEFINITIONS})
   target_link_libraries(${program} PRIVATE stowage::options ${arg_LIBS})
   stowage_flags(${program})
+  # A fourth of the time to compile them; what takes long in tests lies in the libraries.
+  target_compile_options(${program} PRIVATE
+    $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
   target_precompile_headers(${program} REUSE_FROM stowage_test_headers)
   stowage_precompiled_warnings(${program})
   set_target_properties(${program} PROPERTIES
