@@ -11,13 +11,14 @@ namespace stowage::kernels::test {
 /// A A, the polynomial and the product are rounded; what is left of the polynomial's terms where
 /// singular values are one is (|a| + |b| + |c|) / |a + b + c| times smaller than they are. Errors
 /// of steps are independent, and a step hands on relative errors as they are. Where sums are of the
-/// type of storage, fp32, each of the k additions of a sum is rounded as well: by norm sqrt(k / 6)
-/// roundings, as partial sums of independent terms grow with the root of their number.
+/// type of storage, fp32, they are rounded as well. Products add in blocks of blocks: of k terms
+/// log2 k levels, each of which rounds once, by a third of the square of half a unit.
 inline double newton_schulz_tolerance(const NewtonSchulz& op, execution::Dtype storage) {
   const auto [a, b, c] = op.options.coefficients;
   const double lost = (std::abs(a) + std::abs(b) + std::abs(c)) / std::abs(a + b + c);
   const auto terms = static_cast<double>(std::max(op.rows, op.columns));
-  const double sums = storage == execution::Dtype::fp32 ? std::sqrt(1 + terms / 6) : 1.0;
+  const double sums =
+      storage == execution::Dtype::fp32 ? std::sqrt(1 + std::max(0.0, std::log2(terms)) / 3) : 1.0;
   return std::sqrt(op.options.steps) * lost * sums * execution::epsilon(storage);
 }
 

@@ -120,17 +120,13 @@ void check_formats(const Deck& deck, const TrainerOptions& options, int ranks) {
   const layers::StateOptions& state = options.state;
   const bool rounds_gradients = state.type.gradients == execution::Dtype::bf16;
   if (!state.optimizer->without_master && (!state.type.format->master || rounds_gradients)) {
-    std::vector<std::string> allowed = {"\"fp32\""};
-    if (!rounds_gradients) {
-      allowed.clear();
-      for (const layers::StateFormat* format : layers::kStateFormats)
-        if (format->master) allowed.push_back(fmt::format("\"{}\"", format->name));
-    }
+    const std::string formats = inputs::names_of(
+        layers::kStateFormats, [](const layers::StateFormat& format) { return format.master; });
     execution::throw_usage(
         "{} needs masters and fp32 gradients, which {} does not have; allowed with it: {}",
         cite(deck, &layers::OptimizerChoice::rule),
         rounds_gradients ? cite(deck, &StateType::gradients) : cite(deck, &StateType::format),
-        fmt::join(allowed, ", "));
+        rounds_gradients ? "\"fp32\"" : formats);
   }
   if (!rounds_gradients) return;
   const auto refuse = [&](std::string_view what) {

@@ -31,6 +31,22 @@ std::vector<Row<S>> rows();
 template <class T>
 using Words = std::vector<std::pair<std::string_view, T>>;
 
+/// The words of a key whose values are rows of a table: each row goes by its `name`.
+template <class Table>
+auto words_of(const Table& table) {
+  Words<typename Table::value_type> words;
+  for (const auto& row : table) words.emplace_back(row->name, row);
+  return words;
+}
+/// The names of those rows that `allowed` is true of, as a message lists them.
+template <class Table, class Allowed>
+std::string names_of(const Table& table, Allowed&& allowed) {
+  std::string names;
+  for (const auto& row : table)
+    if (allowed(*row)) names += (names.empty() ? "\"" : ", \"") + std::string(row->name) + "\"";
+  return names;
+}
+
 namespace detail {
 
 /// Out of line: inlined, GCC 12 warns of other types of a Value that it would free.

@@ -2,9 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include "execution/parallel_for.hpp"
+#include "kernels/workspace_parts.hpp"
 
 /// The chunked form of the gated delta rule, written once over a *team* that shares a room: the
 /// threads of a block on a GPU (gated_delta_team.cuh), or one thread of a test in fp64.
@@ -112,25 +112,19 @@ struct Arrays {
 
   /// Bytes of the workspace; sets what lies in it. @param whole with what the backward keeps
   std::size_t place(void* workspace, bool whole) {
-    std::size_t bytes = 0;
-    const auto take = [&](auto*& part, std::int64_t elements) {
-      using Element = std::remove_reference_t<decltype(*part)>;
-      if (workspace != nullptr)
-        part = reinterpret_cast<Element*>(static_cast<std::byte*>(workspace) + bytes);
-      bytes += (static_cast<std::size_t>(elements) * sizeof(Element) + 15) / 16 * 16;
-    };
+    WorkspaceParts parts(workspace);
     const std::int64_t all = at(chunks(), 0);  // chunks of all heads
     const std::int64_t tiles = static_cast<std::int64_t>(tokens) * value_heads * side();
-    take(fields, all * kFields * kC);
-    take(inverse, tiles);
-    take(scores, tiles);
-    if (!whole) return bytes;
-    take(partials, 2 * all);
-    take(states, all * value_dim * key_dim);
-    take(dstates, all * value_dim * key_dim);
-    take(u, all * kC * value_dim);
-    take(du, all * kC * value_dim);
-    return bytes;
+    parts.take(fields, all * kFields * kC);
+    parts.take(inverse, tiles);
+    parts.take(scores, tiles);
+    if (!whole) return parts.bytes();
+    parts.take(partials, 2 * all);
+    parts.take(states, all * value_dim * key_dim);
+    parts.take(dstates, all * value_dim * key_dim);
+    parts.take(u, all * kC * value_dim);
+    parts.take(du, all * kC * value_dim);
+    return parts.bytes();
   }
 };
 

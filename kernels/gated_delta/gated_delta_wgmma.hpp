@@ -22,24 +22,18 @@ struct Chunked {
 
   /// As Arrays::place.
   std::size_t place(void* workspace, bool whole) {
-    std::size_t bytes = 0;
-    const auto take = [&](auto*& part, std::int64_t elements) {
-      using Element = std::remove_reference_t<decltype(*part)>;
-      if (workspace != nullptr)
-        part = reinterpret_cast<Element*>(static_cast<std::byte*>(workspace) + bytes);
-      bytes += (static_cast<std::size_t>(elements) * sizeof(Element) + 15) / 16 * 16;
-    };
+    WorkspaceParts parts(workspace);
     const std::int64_t all = arrays.at(arrays.chunks(), 0);
-    take(arrays.fields, all * kFields * kC);
-    take(inverse, all * kC * kC);
-    take(scores, all * kC * kC);
-    if (!whole) return bytes;
-    take(arrays.partials, 2 * all);
-    take(states, all * kWide * kWide);
-    take(dstates, all * kWide * kWide);
-    take(u, all * kC * kWide);
-    take(w, all * kC * kWide);
-    return bytes;
+    parts.take(arrays.fields, all * kFields * kC);
+    parts.take(inverse, all * kC * kC);
+    parts.take(scores, all * kC * kC);
+    if (!whole) return parts.bytes();
+    parts.take(arrays.partials, 2 * all);
+    parts.take(states, all * kWide * kWide);
+    parts.take(dstates, all * kWide * kWide);
+    parts.take(u, all * kC * kWide);
+    parts.take(w, all * kC * kWide);
+    return parts.bytes();
   }
 };
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/optimizer/newton_schulz.hpp"
+#include "kernels/workspace_parts.hpp"
 
 namespace stowage::kernels {
 
@@ -36,17 +37,12 @@ struct NewtonSchulzRoom {
   std::size_t bytes = 0;
 
   NewtonSchulzRoom(const NewtonSchulz& op, void* workspace) {
-    const auto take = [&]<class T>(T*& part, std::int64_t elements) {
-      if (workspace != nullptr)
-        part = reinterpret_cast<T*>(static_cast<std::byte*>(workspace) + bytes);
-      constexpr std::size_t kAlign = 256;
-      const std::size_t size = static_cast<std::size_t>(elements) * sizeof(T);
-      bytes += (size + kAlign - 1) / kAlign * kAlign;
-    };
-    take(other, op.count * op.rows * op.columns);
-    take(gram, op.count * op.smaller() * op.smaller());
-    take(polynomial, op.count * op.smaller() * op.smaller());
-    take(squares, op.count * squares_chunks(op));
+    WorkspaceParts parts(workspace, 256);
+    parts.take(other, op.count * op.rows * op.columns);
+    parts.take(gram, op.count * op.smaller() * op.smaller());
+    parts.take(polynomial, op.count * op.smaller() * op.smaller());
+    parts.take(squares, op.count * squares_chunks(op));
+    bytes = parts.bytes();
   }
 };
 

@@ -113,12 +113,6 @@ std::string precision_help() {
     all += (all.empty() ? "" : ", or ") + std::string(precision->help);
   return all;
 }
-Words<const layers::ProductPrecision*> precision_words() {
-  Words<const layers::ProductPrecision*> words;
-  for (const layers::ProductPrecision* precision : layers::kProductPrecisions)
-    words.emplace_back(precision->name, precision);
-  return words;
-}
 
 template <>
 std::vector<Row<ModelConfig::Products>> rows<ModelConfig::Products>() {
@@ -128,7 +122,7 @@ std::vector<Row<ModelConfig::Products>> rows<ModelConfig::Products>() {
       precision_help() + ". What is stored stays in dtype.";
   return {
       row(&Products::precision, {.key = "train.precision", .numerics = true, .help = help},
-          precision_words()),
+          words_of(layers::kProductPrecisions)),
       row(&Products::first_layers,
           {.key = "train.fp8_first_layers",
            .unit = "layers",
@@ -223,10 +217,8 @@ void check(const ModelConfig& model, const Deck& deck) {
 void require_products(const Deck& deck, int capability) {
   const ProductPrecision& wanted = *read(deck, &ModelConfig::Products::precision);
   if (capability >= wanted.capability) return;
-  std::string allowed;
-  for (const ProductPrecision* other : kProductPrecisions)
-    if (capability >= other->capability)
-      allowed += fmt::format("{}\"{}\"", allowed.empty() ? "" : ", ", other->name);
+  const std::string allowed = inputs::names_of(
+      kProductPrecisions, [&](const auto& other) { return capability >= other.capability; });
   throw_usage(
       "{} needs a GPU of compute capability {}.{} or newer, this one has {}.{}; allowed: {}",
       cite(deck, &ModelConfig::Products::precision), wanted.capability / 10, wanted.capability % 10,

@@ -23,12 +23,6 @@ std::string format_help() {
     all += fmt::format("{}{}: {}", all.empty() ? "" : "; ", format->name, format->help);
   return all;
 }
-Words<const layers::StateFormat*> format_words() {
-  Words<const layers::StateFormat*> words;
-  for (const layers::StateFormat* format : layers::kStateFormats)
-    words.emplace_back(format->name, format);
-  return words;
-}
 
 }  // namespace
 
@@ -190,7 +184,7 @@ std::vector<Row<StateType>> rows<StateType>() {
   static const std::string help =
       "How moments and momentum are stored. " + format_help() + ". An update is computed in fp32.";
   return {row(&StateType::format, {.key = "optim.state_dtype", .numerics = true, .help = help},
-              format_words()),
+              words_of(layers::kStateFormats)),
           row(&StateType::gradients,
               {.key = "optim.gradient_dtype",
                .numerics = true,
