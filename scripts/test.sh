@@ -2,8 +2,8 @@
 # test.sh: sets up what is missing, builds Stowage and runs its tests.
 #
 #   scripts/test.sh            host build and tests; device code too where nvcc is found
-#   scripts/test.sh --all      what CI runs: warnings are errors, also clang-tidy, the unit tests
-#                              under sanitizers, and the quick start
+#   scripts/test.sh --all      what CI runs: warnings are errors, unit tests of one process run
+#                              under sanitizers instead, also clang-tidy and the quick start
 #   scripts/test.sh --plain    also a build without precompiled headers: missing includes show
 #   scripts/test.sh -- ARGS    passes ARGS to ctest, such as -L unit or -R kernels.norm
 #
@@ -15,10 +15,10 @@ source scripts/lib/packages.sh
 source scripts/lib/build.sh
 source scripts/lib/text.sh
 
-all=no plain=no werror=OFF
+all=no plain=no werror=OFF unit=ON
 while [ $# -gt 0 ]; do
   case $1 in
-    --all) all=yes werror=ON ;;
+    --all) all=yes werror=ON unit=OFF ;;
     --plain) plain=yes ;;
     --) shift && break ;;
     -h | --help) sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;;
@@ -40,7 +40,7 @@ set_up() {
     (ensure_packages browse) || note "no browser: the report is not looked at in one"
   fi
   ensure_text
-  configure "$preset" ON "$werror"
+  configure "$preset" ON "$werror" "$unit"
 }
 
 failed_tests() { echo "build/$1/Testing/Temporary/LastTestsFailed.log"; }
@@ -83,15 +83,15 @@ rm -f "$(failed_tests "$preset")" "$(failed_tests asan)"  # of runs before
 trap summary EXIT
 needed_phase "set-up and configure" 5 set_up
 if [ "$preset" = cuda ]; then
-  needed_phase "CUDA compile" 2 build cuda stowage_cuda_objects
+  needed_phase "CUDA compile" 5 build cuda stowage_cuda_objects
 else
   skip_phase "CUDA compile" "preset $preset"
 fi
 needed_phase "host build" 8 build "$preset"
-phase "tests" 12 run_tests "$@"
+phase "tests" 10 run_tests "$@"
 if [ "$all" = yes ]; then
   phase "clang-tidy" 6 check_sources
-  phase "sanitizers" 15 sanitizers
+  phase "sanitizers" 12 sanitizers
   phase "quick start" 1 quick_start
 else
   skip_phase "clang-tidy" "only with --all"

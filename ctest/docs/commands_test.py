@@ -40,6 +40,10 @@ if [[ $0 == *_train && "$*" == *.toml* ]]; then  # which takes a second of set-u
 fi
 if [[ " $* " == *" --longest "* || " $* " == *" --ranks "* ]]; then  # searches: of four layers
   arguments+=("model.pattern=M*-E")
+elif [[ " $* " == *" --largest "* ]]; then  # of which few fit
+  arguments+=("model.pattern=M*-" model.ffn_hidden_size=393216)
+elif [[ $* == *30b-one-gpu* ]]; then  # half a minute
+  arguments+=("model.pattern=MEM*E")
 fi
 exec {program} "${{arguments[@]}}"
 """

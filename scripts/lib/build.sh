@@ -1,13 +1,14 @@
 # shellcheck shell=bash
 # Configuring and building by preset. Source common.sh first.
 
-# configure PRESET TESTS(ON|OFF) [WERROR(ON|OFF)]: runs CMake when the tree is new, or lacks tests
-# or -Werror but should have them; later changes of CMake files are noticed by the build. Compiles
-# go through ccache if there is one.
+# configure PRESET TESTS(ON|OFF) [WERROR(ON|OFF) [UNIT_TESTS(ON|OFF)]]: runs CMake when the tree is
+# new, or lacks tests or -Werror but should have them; later changes of CMake files are noticed by
+# the build. Compiles go through ccache if there is one.
 configure() {
-  local preset=$1 tests=$2 werror=${3:-OFF} arguments=()
+  local preset=$1 tests=$2 werror=${3:-OFF} unit=${4:-$2} arguments=()
   local tree=$STOWAGE_SOURCE/build/$preset
   if [ -f "$tree/build.ninja" ] && has_option "$tree" STOWAGE_TESTS "$tests" &&
+    has_option "$tree" STOWAGE_UNIT_TESTS "$unit" &&
     has_option "$tree" STOWAGE_WERROR "$werror"; then
     return 0
   fi
@@ -15,7 +16,7 @@ configure() {
     arguments=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
   fi
   (cd "$STOWAGE_SOURCE" && cmake --preset "$preset" -DSTOWAGE_TESTS="$tests" \
-    -DSTOWAGE_WERROR="$werror" "${arguments[@]}")
+    -DSTOWAGE_UNIT_TESTS="$unit" -DSTOWAGE_WERROR="$werror" "${arguments[@]}")
 }
 
 # has_option TREE NAME WANTED: whether a configured tree has an option on, where that is wanted.
