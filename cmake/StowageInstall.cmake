@@ -28,6 +28,12 @@ function(stowage_install_package)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/scripts/accept" "${PROJECT_SOURCE_DIR}/scripts/slurm"
     COMPONENT programs DESTINATION share/stowage USE_SOURCE_PERMISSIONS
     PATTERN __pycache__ EXCLUDE)
+  # stowage_accept lies in the PATH; it finds its modules where the link leads.
+  file(RELATIVE_PATH accept "/${CMAKE_INSTALL_BINDIR}" "/share/stowage/accept/stowage_accept.py")
+  install(CODE "
+    set(bin \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}\")
+    file(MAKE_DIRECTORY \"\${bin}\")
+    file(CREATE_LINK \"${accept}\" \"\${bin}/stowage_accept\" SYMBOLIC)" COMPONENT programs)
   install(FILES "${PROJECT_SOURCE_DIR}/cmake/modulefile.tcl" COMPONENT programs
     DESTINATION share/stowage/modulefiles/stowage RENAME "${PROJECT_VERSION}")
   stowage_install_manual()

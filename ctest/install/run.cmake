@@ -18,6 +18,7 @@ foreach(file IN ITEMS inputs/quickstart.toml inputs/machines/h200.toml inputs/le
     message(FATAL_ERROR "share/stowage/${file} is not installed")
   endif()
 endforeach()
+step("${prefix}/bin/stowage_accept" --help)
 # The modulefile finds the prefix by its own place.
 file(GLOB modulefile "${prefix}/share/stowage/modulefiles/stowage/*")
 find_program(TCLSH NAMES tclsh tclsh8.6)

@@ -4,7 +4,9 @@
 Usage: accept_test.py CASE --bin FOLDER --source FOLDER.
 """
 import argparse
+import contextlib
 import hashlib
+import io
 import json
 import os
 import pathlib
@@ -16,12 +18,14 @@ import sys
 import tempfile
 
 import h5py
+import numpy
 
 HERE = pathlib.Path(__file__).resolve()
 sys.path[:0] = [str(HERE.parent.parent / "drivers"), str(HERE.parents[2] / "scripts/accept")]
 from outliers import of_interval, of_samples, outliers  # noqa: E402
 from process_cases import Cases  # noqa: E402
 from stowage_accept import SICK  # noqa: E402
+from stowage_accept import main as accept_main  # noqa: E402
 
 
 CASES = case = Cases()
@@ -128,7 +132,8 @@ def a_slow_device_is_named(r):
     sums = (r.folder / "acceptance/SHA256SUMS").read_bytes()
     assert report["files_digest"] == hashlib.sha256(sums).hexdigest(), report
     judged = {line.split()[1] for line in sums.decode().splitlines()}
-    bases = {"pair_0_1", "all", "deck_tiny"} | {f"alone_{i}_{j}" for i in (0, 1) for j in range(4)}
+    bases = {"all", "ranks", "deck_tiny"}
+    bases |= {f"alone_{i}_{j}" for i in (0, 1) for j in range(4)}
     bases |= {f"pair_{i}_{i + 1}" for i in range(3)}
     assert judged == {f"{name}.{end}" for name in bases for end in ("h5", "jsonl")}, judged
     pledge["decks"][r.deck]["step_s"] *= 100  # who pledged too much
@@ -161,30 +166,93 @@ def timed(r, name):
         return [float(time) for time in file["samples/train/step_time"][()]]
 
 
-# Device 1 has had memory errors, products of device 2 are a tenth slower.
-CEILINGS = """#!/bin/sh
-exec {python} {ceilings} "$@"
+# Six GPUs on two hosts. A rank of a program notes where it is and what it is shown; the first one
+# leaves what the program would.
+RANK = """#!/bin/sh
+echo "$(basename "$0") $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES" >> {log}
+[ "${{RANK:-0}}" = 0 ] || exit 0
+exec {python} -S {program} "$(basename "$0")" "$@"
 """
-CEILINGS_PY = """
-import json, os, sys
-import h5py
-given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-device = os.environ["CUDA_VISIBLE_DEVICES"]
-with open(given["--json"], "w") as log:
+LAUNCHER = """#!/bin/sh
+rank=0 hosts=$1; shift
+for host in $(echo "$hosts" | tr , ' '); do
+  RANK=$rank SLURMD_NODENAME=$host.cluster "$@" || exit $?
+  rank=$((rank + 1))
+done
+"""
+LEAVES = """
+import json, os, pathlib, shutil, sys
+program, given = sys.argv[1], sys.argv[2:]
+out = {key: given[given.index(key) + 1] for key in ("--out", "--json") if key in given}
+place = os.environ.get("SLURMD_NODENAME", "")[:3] + ":" + os.environ.get("CUDA_VISIBLE_DEVICES", "")
+name = pathlib.Path(out.get("--out", "")).stem
+sick, lines, metrics, steps = SICK, [], {}, 0
+if program == "stowage_ceilings":
     for tag in ("gemm_bf16/cube_8192/flops_per_s", "copy_kernel/bandwidth", "h2d/bandwidth",
                 "d2h/bandwidth"):
-        rate = 9e14 if device == "2" and "cube" in tag else 1e15
-        log.write(json.dumps({"event": "metric", "tag": "ceilings/" + tag, "value": rate,
-                              "ci95_low": 0.999 * rate, "ci95_high": 1.001 * rate}) + "\\n")
-with h5py.File(given["--out"], "w") as file:
-    names = ("host", "gpu_name", "gpu_uuid", "gpu_pci")
-    table = [(b"n01", b"NVIDIA H200", b"GPU-" + device.encode(), b"")]
-    import numpy
-    file["provenance/system/ranks"] = numpy.array(table, dtype=[(name, "S20") for name in names])
-    file["provenance/system/warnings"] = [
-        b"rank 0: its GPU has had 2 memory errors"] if device == "1" else [
-        b"rank 0: its CPUs are on NUMA node 0, its GPU on 1: copies and launches cross"]
+        metrics["ceilings/" + tag] = 9e14 if sick and place == "n01:2" and "cube" in tag else 1e15
+elif program == "stowage_bench_comm":
+    time_s = 1e-3 if "n01" in name and "n02" in name else 1e-4
+    if sick and name in ("pair_n01_1_n02_0", "pair_n01_0_n01_1"):
+        time_s *= 2
+    metrics["comm/data/exchange/stowage/out_of_place/65536_bytes/time"] = time_s
+elif program == "stowage_train":
+    steps = next(int(word[10:]) for word in given if word.startswith("run.steps="))
+    time_s = 0.11 if sick and name.startswith("soak") and place == "n02:1" else 0.1
+    metrics = {"train/step_time": time_s, "train/tokens_per_s": 1e5, "energy/j_per_token": 7e-3}
+    lines = [{"event": "step", "step_time": time_s}] * steps
+elif program == "stowage_plan":
+    best = {"layout": "data 6", "keys": [], "step_s": 0.12, "tokens_per_s": 1e5}
+    lines = [{"layouts": [best]}]
+lines += [{"event": "metric", "tag": tag, "value": value, "ci95_low": 0.999 * value,
+           "ci95_high": 1.001 * value, "median_of": steps - 5} for tag, value in metrics.items()]
+pathlib.Path(out["--json"]).write_text("".join(json.dumps(line) + chr(10) for line in lines))
+if program != "stowage_plan":
+    kind = "sick" if sick and place == "n01:1" else "well"
+    shutil.copy(pathlib.Path(__file__).with_name(kind + ".h5"), out["--out"])
 """
+
+
+class SixGpus:
+    """@param sick whether a GPU has memory errors, and another one, a rank, two pairs, and a GPU
+    among busy ones are slow"""
+
+    def __init__(self, r, sick):
+        self.r, self.log, self.bin = r, r.folder / "log", r.folder / "bin"
+        self.bin.mkdir()
+        (r.folder / "leaves.py").write_text(LEAVES.replace("SICK", str(sick)), encoding="utf-8")
+        self.script(r.folder / "on", LAUNCHER)
+        for name in ("ceilings", "train", "bench_comm", "bench_scaling", "plan"):
+            self.script(self.bin / f"stowage_{name}", RANK.format(
+                log=self.log, python=sys.executable, program=r.folder / "leaves.py"))
+        fields = [(name, "S20") for name in ("host", "gpu_name", "gpu_uuid", "gpu_pci")]
+        rows = [(b"n0%d" % host, b"NVIDIA H200", b"GPU-%d%d" % (host, i), b"")
+                for host in (1, 2) for i in range(3)]
+        for name, warning in (
+                ("sick", b"rank 0: its GPU has had 2 memory errors"),
+                ("well", b"rank 0: its CPUs are on NUMA node 0, its GPU on 1: copies cross")):
+            with h5py.File(r.folder / f"{name}.h5", "w") as file:
+                file["provenance/system/ranks"] = numpy.array(rows, dtype=fields)
+                file["provenance/system/warnings"] = [warning]
+                file["series/gpu/clock"] = [1.41e9]
+                point = file.create_dataset("samples/scaling/weak/d6/off", data=[[1.0] * 6])
+                point.attrs["compute_s_of_ranks"] = numpy.bytes_(
+                    f"0.1 0.1 0.1 0.1 {0.104 if sick else 0.1} 0.101")
+
+    def script(self, path, text):
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o755)
+
+    def accept(self, *words, expect=0):
+        devices = ",".join(f"n0{host}:{i}" for host in (1, 2) for i in range(3))
+        return self.r.accept("./here.toml", "--ranks", "6", "--bin", str(self.bin), "--keys", "",
+                             "--devices", devices, "--alone", "./on {host}", "--all",
+                             "./on {hosts}", *words, expect=expect)
+
+    def shown(self, program):
+        """(host, devices) of each of its ranks."""
+        lines = (line.split() for line in self.log.read_text(encoding="utf-8").splitlines())
+        return [tuple(words[1:]) for words in lines if words[0] == program]
 
 
 @case
@@ -197,29 +265,71 @@ def warnings_of_boards_are_those_of_the_programs(r):
     assert len(sick) == 7 and len(said) == 10, (sick, said)
 
 
-@case(ranks=4)
-def a_sick_gpu_is_named(r):
-    """Its memory errors and its rates, before anything trains; the runs are those of the host."""
-    programs = r.folder / "bin"
-    programs.mkdir()
-    for program in pathlib.Path(r.given.bin).glob("stowage_*"):
-        (programs / program.name).symlink_to(program)
-    (programs / "stowage_ceilings").unlink(missing_ok=True)
-    (r.folder / "ceilings.py").write_text(CEILINGS_PY, encoding="utf-8")
-    (programs / "stowage_ceilings").write_text(
-        CEILINGS.format(python=sys.executable, ceilings=r.folder / "ceilings.py"), encoding="utf-8")
-    (programs / "stowage_ceilings").chmod(0o755)
-    (r.folder / "host.toml").write_text(
-        f'include = ["{r.deck}"]\n[execution]\nbackend = "host"\n', encoding="utf-8")
-    said = r.accept("./here.toml", "--ranks", "4", "--bin", str(programs), "--keys",
-                    "validate.finite_differences=off", "--decks", "host.toml", "--short",
-                    "host.toml", "--rounds", "1", "--alone", MPIRUN + " 1", expect=1)
-    assert "# health: 1: rank 0: its GPU has had 2 memory errors\n" in said, said
-    assert ("# ceilings, product FLOP/s: 2 is 10.0 % less than the median: host n01, "
-            "gpu_name NVIDIA H200, gpu_uuid GPU-2\n") in said, said
-    assert "NUMA" not in said and "copy B/s" not in said, said
+@case
+def what_is_sick_is_named(r):
+    """GPUs alone and when all are busy, pairs, and a rank of all."""
+    gpus = SixGpus(r, sick=True)
+    said = gpus.accept("--soak", "0.01s", "--rounds", "1", "--pairs", "all", expect=1)
+    faults = [line[2:] for line in said.splitlines() if line.startswith("# ")]
+    h200 = "host n01, gpu_name NVIDIA H200, gpu_uuid GPU-10"
+    assert faults == [
+        "health: n01:1: rank 0: its GPU has had 2 memory errors",
+        f"ceilings, product FLOP/s: n01:2 is 10.0 % less than the median: {h200}, clock MHz 1410",
+        f"soak: n02:1 is 10.0 % slower than the median: {h200}, clock MHz 1410, J/token 0.007",
+        "pairs: n01:0-n01:1 is 100.0 % slower than the median",
+        "pairs of hosts: n01:1-n02:0 is 100.0 % slower than the median",
+        "all ranks at once: rank 4 is 4.0 % slower than the median: host n02, gpu_name NVIDIA "
+        "H200, gpu_uuid GPU-21",
+        "tiny: a step takes 100.0 ms, -16.7 % beside the predicted 120.0 ms, quicker than the band "
+        "of 5 %: the prediction is not of this machine"], faults
+    assert "STOWAGE ACCEPTANCE INVALID  digest=" in said, said
+    report = r.report()
+    assert report["remarks"] == faults[-1:] and report["faults"] == faults[:-1], report
+    assert [row["pair"] for row in report["pairs"] if row["what"] == "hosts"] == [
+        "host_n01", "host_n02"], report
     page = (r.folder / "acceptance/acceptance.md").read_text(encoding="utf-8")
-    assert "| 2 | **9e+14** | 1e+15 | 1e+15 | 1e+15 | host n01, " in page, page
+    for row in ("| n01:2 | **9e+14** | 1e+15 | 1e+15 | 1e+15 | host n01, ", "| rank 4 | 104.00 ms ",
+                f"- told: {faults[-1]}"):
+        assert row in page, (row, page)
+
+
+@case
+def each_rank_is_shown_the_devices_of_its_host(r):
+    """Under any launcher; what is well is VALID, and nothing was left out."""
+    gpus = SixGpus(r, sick=False)
+    said = gpus.accept("--rounds", "1", "--band", "20")
+    assert said.startswith("STOWAGE ACCEPTANCE VALID  digest="), said
+    n01, n02 = "n01.cluster", "n02.cluster"
+    six = [(host, str(i)) for host in (n01, n02) for i in range(3)]
+    all_ = [(n01, "0,1,2")] * 3 + [(n02, "0,1,2")] * 3
+    assert gpus.shown("stowage_ceilings") == six
+    assert gpus.shown("stowage_bench_scaling") == all_
+    assert gpus.shown("stowage_train") == six + all_
+    assert gpus.shown("stowage_bench_comm") == [
+        (n01, "0,1"), (n01, "0,1"), (n01, "1,2"), (n01, "1,2"), (n01, "2"), (n02, "0"),
+        (n02, "0,1"), (n02, "0,1"), (n02, "1,2"), (n02, "1,2"), *all_, *all_]
+    said = gpus.accept("--alone", "./on n03 env AT={host}", "--keys", "execution.backend=host",
+                       "--rounds", "1", expect=3)
+    log = next((r.folder / "acceptance").glob("alone_0_n01_0.log")).read_text(encoding="utf-8")
+    assert "no device ran" in said and "rank on host n03.cluster, which is none of n01" in log, log
+
+
+@case
+def devices_that_cannot_be(r):
+    here = ("./here.toml", "--bin", r.given.bin, "--ranks", "2", "--devices")
+    for words, why in (
+            (("0",), "--devices names 1, --ranks is 2"),
+            (("0,0",), "a device stands there twice"),
+            (("n01:0,1",), "either all have a host or none"),
+            (("a b,1",), "'a b' is no device, as 0 or n01:0"),
+            (("n01:0,n02:0", "--alone", "mpirun -np 1"), "--alone needs {host}, as in 'srun "),
+            (("n01:0,n02:0", "--alone", "x {host}"),
+             "--devices names 2 hosts: --all needs {hosts}"),
+            (("0,1", "--all", "x {hots}"), "may name {ranks}, {hosts}, not 'hots'")):
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            assert accept_main([*here, *words]) == 2, words
+        assert why in said.getvalue(), (words, said.getvalue())
 
 
 @case(ranks=2)
@@ -231,6 +341,8 @@ def a_report_is_signed(r):
     said = r.accept(*two, "--sign", "key.pem", python=(sys.executable, "-S"))
     command = shlex.split(said.split("# signed; verify with: ")[1].splitlines()[0])
     subprocess.run(command, check=True, cwd=r.folder)
+    assert ("\nSTOWAGE ACCEPTANCE VALID (not looked at: names and health of devices: no h5py; "
+            in said), said
     report = r.folder / "acceptance/acceptance.json"
     assert "not looked at: names and health of devices: no h5py" in (
         r.folder / "acceptance/acceptance.md").read_text(encoding="utf-8")

@@ -17,6 +17,7 @@
 #include "layers/step/step_section.hpp"
 #include "offload/offload_section.hpp"
 #include "parallel/proof/require_joint_proof.hpp"
+#include "results/format.hpp"
 #include "run/machine/agreement.hpp"
 #include "run/state/state_digest.hpp"
 #include "run/step/loop.hpp"
@@ -161,6 +162,18 @@ class Measurement {
     fields.push_back({"idle_s", mean([](auto& p) { return p.idle_s; })});
     fields.push_back(
         {"communication_s", ranks_.sum(communication_s_) / (ranks_.size() * kTimedByOp)});
+    fields.push_back({"compute_s_of_ranks", compute_of_ranks()});
+  }
+
+  /// Seconds of each rank, without what it waits for others: a slow one makes all steps slow, and
+  /// only this says which. Empty on other ranks than the first.
+  std::string compute_of_ranks() const {
+    double mean = 0;
+    for (const forecast::StepParts& parts : parts_) mean += parts.compute_s / kTimedByOp;
+    std::string text;
+    for (const double rank_s : run::by_rank(ranks_, std::span(&mean, 1)))
+      text += (text.empty() ? "" : " ") + results::exact(rank_s);
+    return text;
   }
 
   /// Of the rank that needs most, class by class.

@@ -56,14 +56,29 @@ class Run:
         """What names the device of rank 0, and how it ran."""
         if h5py is None:
             return {}
+        facts = self.facts_of(0)
         with h5py.File(self.file("h5")) as file:
-            row = file["provenance/system/ranks"][0]
-            facts = {"host": row["host"].decode()}
-            for name in ("gpu_name", "gpu_uuid", "gpu_pci"):
-                if row[name]:
-                    facts[name] = row[name].decode()
             for name, unit in (("clock", "MHz"), ("power", "W"), ("temperature", "C")):
                 if f"series/gpu/{name}" in file:
                     value = statistics.median(file[f"series/gpu/{name}"][()])
                     facts[f"{name} {unit}"] = float(value / (1e6 if unit == "MHz" else 1))
-            return facts
+        return facts
+
+    def facts_of(self, rank):
+        """What names the device of a rank."""
+        with h5py.File(self.file("h5")) as file:
+            row = file["provenance/system/ranks"][rank]
+        facts = {"host": row["host"].decode()}
+        for name in ("gpu_name", "gpu_uuid", "gpu_pci"):
+            if row[name]:
+                facts[name] = row[name].decode()
+        return facts
+
+    def compute_of_ranks(self):
+        """Seconds that each rank computed in a step, of a curve of one point."""
+        with h5py.File(self.file("h5")) as file:
+            found = []
+            file["samples/scaling"].visititems(
+                lambda _, node: found.append(node) if isinstance(node, h5py.Dataset) else None)
+            point, = found
+            return [float(word) for word in point.attrs["compute_s_of_ranks"].decode().split()]
