@@ -129,6 +129,7 @@ class Bundle(Tree):
         self.stub("pkg-config")
         self.stub("python3")
         self.stub("curl", "exit 1")
+        self.stub("openssl", 'touch "${@: -1}"')
         said = self.bash(top / "run.sh", "--to", self.folder / "work", "--", "-DX=1")
         self.assertIn(f"STOWAGE BUNDLE VALID  commit={top.name[8:]}  ", said)
         self.assertEqual([name for name, _, verdict in self.phases(said) if verdict == "ok"],
@@ -141,8 +142,10 @@ class Bundle(Tree):
         self.assertIn(" -np 2 ", train)
         accept = self.calls[-1]
         self.assertIn("scripts/accept/stowage_accept.py", accept)
-        again = self.bash(top / "run.sh", "--to", self.folder / "work")
+        self.assertIn(f" --sign {self.folder}/work/key.pem ", accept)
+        again = self.bash(top / "run.sh", "--to", self.folder / "work", "--sign", "mine.pem")
         self.assertNotIn("make install", self.calls)
+        self.assertRegex(self.calls[-1], r" --sign /\S+/mine.pem ")
         self.assertIn("BUNDLE VALID", again)
         self.stub("mpirun", "exit 1")
         said = self.bash(top / "run.sh", "--to", self.folder / "work", code=1)

@@ -1,31 +1,33 @@
 #!/usr/bin/env bash
 # run.sh: builds Stowage out of this bundle, runs a few tests, the quick start and an acceptance of
-# this machine on CPU ranks, and ends with one verdict. It loads nothing from a network.
+# this machine on CPU ranks, signs that, and ends with one verdict. It loads nothing from a network.
 #
 #   ./run.sh                  all of it, in the folder `work` beside this file
 #   ./run.sh --to FOLDER      elsewhere; a second run there goes on with what is built
 #   ./run.sh --cuda           also build the cuda backend (CUDA 13 and NCCL)
 #   ./run.sh --only STEPS     some of check,dependencies,build,test,quickstart,accept
+#   ./run.sh --sign KEY.pem   sign by this private key; else by one that is made in the folder
 #   ./run.sh ... -- ARGS      pass ARGS to CMake: -DBLA_VENDOR=FlexiBLAS, -DHDF5_ROOT=...
 #
 # Needs gcc 12 or newer, CMake 3.25, make, pkg-config, Python 3.11, tar with gzip and bzip2, an
-# MPI, HDF5 and a BLAS. Environment: CXX; STOWAGE_JOBS, parallel compile jobs; STOWAGE_MPIRUN, what
-# starts ranks ("srun -n {ranks}").
+# MPI, HDF5, a BLAS, and openssl to sign. Environment: CXX; STOWAGE_JOBS, parallel compile jobs;
+# STOWAGE_MPIRUN, what starts ranks ("srun -n {ranks}").
 #
 # Exit code: 0 all VALID; 1 not; 2 wrong words; 3 something is missing here.
 set -euo pipefail
 bundle=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source=$bundle/stowage
 
-to=$bundle/work cuda=OFF only=check,dependencies,build,test,quickstart,accept arguments=()
+to=$bundle/work key='' cuda=OFF only=check,dependencies,build,test,quickstart,accept arguments=()
 while [ $# -gt 0 ]; do
   case $1 in
-    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;;
-    --to | --only) [ $# -ge 2 ] || { echo "error: $1 needs a value" >&2 && exit 2; } ;;
+    -h | --help) sed -n '2,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;;
+    --to | --only | --sign) [ $# -ge 2 ] || { echo "error: $1 needs a value" >&2 && exit 2; } ;;
   esac
   case $1 in
     --to) to=$2 && shift ;;
     --only) only=$2 && shift ;;
+    --sign) key=$(realpath -m "$2") && shift ;;
     --cuda) cuda=ON ;;
     --) shift && arguments=("$@") && break ;;
     *) echo "error: unknown argument '$1'; see --help" >&2 && exit 2 ;;
@@ -56,7 +58,7 @@ check() {
     die "files of this bundle are not those that were packed"
   require_tool "${CXX:-c++}" 12
   require_tool cmake 3.25
-  for tool in make pkg-config tar gzip bzip2 "${launch%% *}"; do
+  for tool in make pkg-config tar gzip bzip2 openssl "${launch%% *}"; do
     have "$tool" || die "$tool is missing"
   done
   python3 -c 'import tomllib' 2>/dev/null || die "python3 is missing, or older than 3.11"
@@ -142,10 +144,15 @@ accept() {
   local keys="execution.backend=host validate.finite_differences=off"
   keys+=" validate.val_loss_below=inf validate.val_loss_falling=false"
   printf '[machine]\nname = "here"\n' >"$to/here.toml"
+  if [ -z "$key" ]; then
+    key=$to/key.pem
+    [ -f "$key" ] || (umask 077 && openssl genpkey -algorithm RSA -out "$key" 2>/dev/null) ||
+      die "openssl makes no key"
+  fi
   cd "$source"
   python3 scripts/accept/stowage_accept.py "$to/here.toml" --ranks 2 --bin "$to/build/bin" \
     --out "$to/acceptance" --decks quickstart --short quickstart --keys \
-    "$keys" --steps 20 --rounds 2 --largest 1M \
+    "$keys" --steps 20 --rounds 2 --largest 1M --sign "$key" \
     --alone "${launch//\{ranks\}/1}" --all "$launch"
 }
 
