@@ -64,14 +64,15 @@ TEST(comm_report, a_link_is_found_again) {
   ASSERT_TRUE(exact);
   EXPECT_NEAR(exact->latency_s / truth.latency_s, 1, 1e-9);
   EXPECT_NEAR(exact->bytes_per_s / truth.bytes_per_s, 1, 1e-9);
-  EXPECT_LT(forecast::worst_error(*exact, bytes, time_s), 1e-9);
+  EXPECT_NEAR(forecast::worst_factor(*exact, bytes, time_s), 1, 1e-9);
   // Errors count as parts of a time: 1 % of the longest moves the latency by less than 1 %, where
   // errors in seconds would move it by some 90 us.
   time_s.back() *= 1.01;
   const auto one_off = forecast::fit_link(bytes, time_s);
   ASSERT_TRUE(one_off);
   EXPECT_NEAR(one_off->latency_s / truth.latency_s, 1, 0.01);
-  EXPECT_GT(forecast::worst_error(*one_off, bytes, time_s), 1e-3);
+  EXPECT_GT(forecast::worst_factor(*one_off, bytes, time_s), 1 + 1e-3);
+  EXPECT_EQ(forecast::worst_factor({1, 1}, std::vector{1.0, 1.0}, std::vector{4.0, 0.25}), 8);
 }
 
 TEST(comm_report, no_link_where_times_say_none) {

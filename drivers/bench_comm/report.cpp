@@ -91,11 +91,14 @@ void CommReport::keep(const CommRow& row) {
 void CommReport::fit(const std::string& tag, const Points& points) {
   const auto link = forecast::fit_link(points.bytes, points.time_s);
   if (!link) return;
+  const double off = forecast::worst_factor(*link, points.bytes, points.time_s);
+  const bool kept = off <= forecast::kMostOff;
+  fmt::print("#   {:<44}{:>10.2f} us + bytes / {:.3f} GB/s, within a factor of {:.2f}{}\n", tag,
+             1e6 * link->latency_s, 1e-9 * link->bytes_per_s, off,
+             kept ? "" : fmt::format(": above {}, no link, not kept", forecast::kMostOff));
+  if (!kept) return;
   set_->add(results::metric(tag + "/latency", link->latency_s));
   set_->add(results::metric(tag + "/bandwidth", link->bytes_per_s));
-  fmt::print("#   {:<44}{:>10.2f} us + bytes / {:.3f} GB/s, off by {:.0f} % at most\n", tag,
-             1e6 * link->latency_s, 1e-9 * link->bytes_per_s,
-             100 * forecast::worst_error(*link, points.bytes, points.time_s));
 }
 
 void CommReport::add(const std::vector<CommRow>& rows) {

@@ -12,6 +12,7 @@
 #include "forecast/measured/measured_ops.hpp"
 #include "forecast/measured/measured_shape.hpp"
 #include "forecast/plan/read_deck.hpp"
+#include "forecast/rates/link_fit.hpp"
 #include "forecast/rates/machine_links.hpp"
 #include "inputs/deck/shipped.hpp"
 #include "inputs/deck/words.hpp"
@@ -66,6 +67,42 @@ std::optional<Link> read_link(const results::h5::File& file, const std::string& 
               .bytes_per_s = file.dataset(at + "/bandwidth").value()};
 }
 
+/// Medians of ours in a group, of one kind or of all, in place where a kind can be.
+struct Times {
+  std::vector<double> bytes;  ///< that a rank sends at least
+  std::vector<double> time_s;
+};
+
+Times measured_times(const results::h5::File& file, const std::string& group,
+                     const std::string& kind) {
+  Times times;
+  for (const std::string& one : file.group("metrics/comm/" + group).children()) {
+    const std::string ours = fmt::format("metrics/comm/{}/{}/stowage", group, one);
+    if ((!kind.empty() && one != kind) || !file.exists(ours)) continue;
+    const std::string place = file.exists(ours + "/in_place") ? "/in_place" : "/out_of_place";
+    if (!file.exists(ours + place)) continue;
+    for (const std::string& size : file.group(ours + place).children()) {
+      const std::string at = fmt::format("{}{}/{}", ours, place, size);
+      times.time_s.push_back(file.dataset(at + "/time").value());
+      times.bytes.push_back(times.time_s.back() * file.dataset(at + "/busbw").value());
+    }
+  }
+  return times;
+}
+
+/// Refuses a link that its own times contradict: a plan by it would be of no machine.
+void require_fit(const results::h5::File& file, const std::string& path, const std::string& group,
+                 const std::string& kind, const Link& link) {
+  const Times times = measured_times(file, group, kind);
+  const double off = worst_factor(link, times.bytes, times.time_s);
+  if (off > kMostOff)
+    execution::throw_usage(
+        "--links {}: {:.4g} us + bytes / {:.4g} GB/s of group {}{} is {:.1f} times off what was "
+        "measured; at most {} times is a link: measure it again with nothing beside it",
+        path, 1e6 * link.latency_s, 1e-9 * link.bytes_per_s, group, kind.empty() ? "" : ", " + kind,
+        off, kMostOff);
+}
+
 /// A group of which all kinds of collectives together were measured.
 struct Measured {
   std::string group;
@@ -83,8 +120,9 @@ std::vector<Measured> measured_groups(const results::h5::File& file) {
 
 /// Adds links for `name`, where it has as many ranks, as measured of ours in a group: of all kinds
 /// of collectives together, then of each.
-void add_links(const results::h5::File& file, const std::string& group, const std::string& name,
-               const parallel::GridShape& shape, std::vector<GroupLink>& links) {
+void add_links(const results::h5::File& file, const std::string& path, const std::string& group,
+               const std::string& name, const parallel::GridShape& shape,
+               std::vector<GroupLink>& links) {
   const std::string measured = "metrics/comm/" + group;
   const std::optional<parallel::Group> which = parallel::group_named(group);
   const int ranks = which ? link_ranks(shape, *which) : shape.ranks();
@@ -93,6 +131,7 @@ void add_links(const results::h5::File& file, const std::string& group, const st
     const auto link =
         read_link(file, fmt::format("{}/{}{}", measured, kind, all ? "" : "/stowage"));
     if (!link) continue;
+    require_fit(file, path, group, all ? "" : kind, *link);
     links.push_back({name,
                      ranks,
                      all ? "" : kind,
@@ -128,12 +167,12 @@ double add_links_of(const results::h5::File& file, const std::string& path,
   if (groups.empty())
     execution::throw_usage(
         "--links {}: no link of a group in it: not a result of "
-        "stowage_bench_comm, or of fewer than three sizes",
+        "stowage_bench_comm, or of fewer than three sizes, or of times that are of no link",
         path);
   const parallel::GridShape shape = measured_shape(path);
-  for (const Measured& one : groups) add_links(file, one.group, one.group, shape, links);
+  for (const Measured& one : groups) add_links(file, path, one.group, one.group, shape, links);
   const Measured& slowest = *std::ranges::min_element(groups, {}, &Measured::bytes_per_s);
-  add_links(file, slowest.group, "any", shape, links);
+  add_links(file, path, slowest.group, "any", shape, links);
   return slowest.bytes_per_s;
 }
 

@@ -1,7 +1,6 @@
 #include "forecast/rates/link_fit.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 
 #include "execution/error.hpp"
@@ -26,12 +25,13 @@ std::optional<offload::Link> fit_link(std::span<const double> bytes,
   return offload::Link{latency_s, 1 / slope};
 }
 
-double worst_error(const offload::Link& link, std::span<const double> bytes,
-                   std::span<const double> time_s) {
-  double worst = 0;
-  for (std::size_t i = 0; i < bytes.size(); ++i)
-    worst =
-        std::max(worst, std::abs((link.latency_s + bytes[i] / link.bytes_per_s) / time_s[i] - 1));
+double worst_factor(const offload::Link& link, std::span<const double> bytes,
+                    std::span<const double> time_s) {
+  double worst = 1;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const double quotient = (link.latency_s + bytes[i] / link.bytes_per_s) / time_s[i];
+    worst = std::max({worst, quotient, 1 / quotient});
+  }
   return worst;
 }
 

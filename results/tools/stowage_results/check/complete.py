@@ -10,6 +10,7 @@ from stowage_results.check.metrics import call, filled, metrics
 from stowage_results.check.recompute import fact, link_fit, same
 from stowage_results.result_files import text
 
+MOST_OFF = 3  # times: kMostOff of forecast/rates/link_fit.hpp
 COMPLETE_SINCE = 7  # minor version of the schema: the drivers of sets of before wrote less
 STEP_SERIES = ("loss", "grad_norm", "lr", "step_time", "ok", "mem_device")
 
@@ -41,7 +42,9 @@ def has_plain_point(result, scale, layout, mode):
 
 
 def has_link(result, *of):
-    return link_fit(result, *of) is not None
+    """A fit that is further off is no link, and is not stored."""
+    fit = link_fit(result, *of)
+    return fit is not None and fit[2] <= MOST_OFF
 
 
 def is_copy(_, kind):

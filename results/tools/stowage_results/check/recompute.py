@@ -109,8 +109,9 @@ def bus_bandwidth(result, *path):
 
 
 def link_fit(result, group, kinds=None, library="stowage"):
-    """(latency, bandwidth) of time = latency + bytes sent / bandwidth by the least squares of
-    relative errors, in place where a kind can be; None where the times do not say (fit_link)."""
+    """(latency, bandwidth, factor) of time = latency + bytes sent / bandwidth by the least squares
+    of relative errors, in place where a kind can be; None where the times do not say (fit_link).
+    The factor is the largest between such a time and the measured one, in either direction."""
     paths = result.datasets(f"samples/comm/{group}")
     in_place = {path.split("/")[0] for path in paths if path.split("/")[2] == "in_place"}
     bytes_sent, medians = [], []
@@ -129,7 +130,10 @@ def link_fit(result, group, kinds=None, library="stowage"):
         latency, slope = np.linalg.solve([[u @ u, u @ v], [u @ v, v @ v]], [u.sum(), v.sum()])
     except np.linalg.LinAlgError:
         return None
-    return (latency, 1 / slope) if latency > 0 and slope > 0 else None
+    if not (latency > 0 and slope > 0):
+        return None
+    quotients = latency * u + slope * v
+    return latency, 1 / slope, float(max(quotients.max(), 1 / quotients.min()))
 
 
 def link(result, quantity, group, kind=None, library="stowage"):
