@@ -14,8 +14,11 @@
 namespace stowage::results {
 namespace {
 
+/// Numbers with four digits, and with all before the point: files and JSON lines have the rest.
 std::string shown(const Value& value) {
-  if (const auto* number = std::get_if<double>(&value)) return fmt::format("{:.6g}", *number);
+  if (const auto* number = std::get_if<double>(&value))
+    return std::abs(*number) < 1000 ? fmt::format("{:.4g}", *number)
+                                    : fmt::format("{:.0f}", *number);
   return std::visit([](const auto& held) { return fmt::format("{}", held); }, value);
 }
 

@@ -142,7 +142,7 @@ TEST(console, header_and_ranks_are_comments) {
       header_text("stowage_train", run, ranks,
                   {{"model", std::string("M*")}, {"TFLOP/step/rank", 0.012439938142}}) +
       ranks_text(ranks);
-  EXPECT_NE(text.find("TFLOP/step/rank  0.0124399\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("TFLOP/step/rank  0.01244\n"), std::string::npos) << text;
   EXPECT_NE(text.find("np 2 on 1 host  seed 5"), std::string::npos) << text;
   EXPECT_NE(text.find("# WARN rank"), std::string::npos) << text;
   EXPECT_NE(text.find("# links of ranks 0-1\n"), std::string::npos) << text;
