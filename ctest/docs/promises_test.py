@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Tests that README.md and the guide name are there: promises_test.py --source DIR --build DIR.
 
-README's promises each name a test. Other pages name theirs as `ctest -R '...'`.
+README's promises each name a test, and so does docs/develop/at_a_site.md of each fault that was
+mended. Other pages name theirs as `ctest -R '...'`.
 """
 
 import argparse
@@ -12,11 +13,20 @@ import subprocess
 import sys
 
 
+AT_A_SITE = "docs/develop/at_a_site.md"
+
+
 def promised(page):
     """Names of tests in the second column of README's promises; * stands for anything."""
     table = page.split("## What it promises")[1].split("\n## ")[0]
     rows = [line.split("|")[2] for line in table.splitlines() if line.startswith("| ")][2:]
     return [name for row in rows for name in re.findall(r"`([a-z_]+\.[\w.*]+)`", row)]
+
+
+def held(page):
+    """Names of tests in the last column of the tables of at_a_site.md."""
+    cells = [line.split("|")[-2] for line in page.splitlines() if line.startswith(("| M", "| m"))]
+    return [name for cell in cells for name in re.findall(r"`([a-z_]+\.[\w.]+)`", cell)]
 
 
 def selected(page):
@@ -29,6 +39,9 @@ def missing(pages, tests):
     for name in promised(pages["README.md"]):
         if not fnmatch.filter(tests, f"{name}*"):
             yield f"README.md promises {name}, which is no test"
+    for name in held(pages.get(AT_A_SITE, "")):
+        if not fnmatch.filter(tests, f"{name}*"):
+            yield f"{AT_A_SITE} names {name}, which is no test"
     for where, page in pages.items():
         for words in selected(page):
             if not any(re.search(words, test) for test in tests):
@@ -47,8 +60,10 @@ def main():
     pages = {str(path.relative_to(given.source)): path.read_text(encoding="utf-8")
              for path in paths}
     assert len(promised(pages["README.md"])) >= 7, promised(pages["README.md"])
+    assert len(held(pages[AT_A_SITE])) >= 30, held(pages[AT_A_SITE])
     made_up = "## What it promises\n| a | b |\n| --- | --- |\n| x | `no.test`; `ctest -R no_such` |"
-    assert len(list(missing({"README.md": made_up}, tests))) == 2, "what is not there is not missed"
+    made_up = {"README.md": made_up, AT_A_SITE: "| M | a | b | `no.test` |"}
+    assert len(list(missing(made_up, tests))) == 3, "what is not there is not missed"
     found = list(missing(pages, tests))
     print("\n".join(found))
     return 1 if found else 0
