@@ -159,7 +159,7 @@ class Curves(PageTest):
         low, high = quotient_interval(one, many)
         row = next(line for line in beside_one.beside_one([result]) if "| tensor 2 |" in line)
         value = numpy.median(one) / numpy.median(many)
-        self.assertIn(f"| {value:.2f} | {low:.3f} .. {high:.3f} |", row)
+        self.assertIn(f"| {value:.2f} ({low:.3f} .. {high:.3f}) |", row)
 
     def test_one_rank_of_another_set_is_of_the_same_work(self):
         names = ["../h200x2/pipeline_zero_bubble_dense_1b.h5",
@@ -169,7 +169,7 @@ class Curves(PageTest):
         alone, shared = (numpy.median(next(point["time_s"] for point in scaling.points(result)
                                            if point["layout"] == layout))
                          for result, layout in ((base, "d1"), (zero_bubble, "p2")))
-        self.assertIn(f"| {alone / shared:.2f} |", words)
+        self.assertIn(f"| {alone / shared:.2f} (", words)
         self.assertIn("beside `pipeline_1f1b_dense_1b`", words)
         for edit in (lambda file: file["config"].attrs.modify("train.seq_length", 4096),
                      lambda file: file.attrs.modify("git_describe", numpy.bytes_("0000000"))):
@@ -230,7 +230,7 @@ class Machines(PageTest):
         self.assertEqual([run.peer is None for run in runs], [True, False])
         lines = headline.training(runs)
         self.assertIn("| GPU | deck |", "\n".join(lines))
-        self.assertIn(r"PyTorch: a\|b.", lines)
+        self.assertIn(r"- PyTorch: a\|b;", lines)
         kernels, names = self.both("conv1d.h5")
         found = headline.operators(kernels, [])
         self.assertEqual({cells.name_of(one.result) for one in found}, set(names))
@@ -413,11 +413,11 @@ class Pages(PageTest):
         uuid = text(Result(self.paths[0]).file.attrs["uuid"])
         why = f"its ceilings ({uuid}) are not among the files"
         self.assertEqual(self.table(*self.words)[0], 0)
-        self.assertIn("| `ssd` | ", self.page.read_text(encoding="utf-8"))
+        self.assertIn("| `ssd` |\n", self.page.read_text(encoding="utf-8"))
         self.table("--into", self.page, self.paths[1])
         made = self.page.read_text(encoding="utf-8")
-        self.assertNotIn("| `ssd` | ", made)
-        self.assertIn("| `ssd` ‡ | ", made)
+        self.assertNotIn("| `ssd` |", made)
+        self.assertIn("| `ssd` ‡ |\n", made)
         self.assertIn(f"\n- `ssd` ‡: {why}\n", made)
         long = (self.folder / "kernels_scan_and_convolution.md").read_text(encoding="utf-8")
         self.assertIn("| `ssd` ‡ | ", long)

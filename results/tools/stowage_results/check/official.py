@@ -5,7 +5,7 @@ import hashlib
 
 import numpy as np
 
-from stowage_results.medians import halfwidth
+from stowage_results.medians import LEAST_FOR_INTERVAL, halfwidth
 from stowage_results.check.recompute import measured_rates
 from stowage_results.result_files import largest_of_ranks, printable, text
 
@@ -44,6 +44,8 @@ def forced_load(result):
 
 def too_wide(name, samples, limit):
     spread = halfwidth(samples)
+    if not np.isfinite(spread):
+        return [f"{name} has no interval: {len(samples)} samples < {LEAST_FOR_INTERVAL}"]
     return [f"{name} is known to {100 * spread:.2g} %, wanted {100 * limit:g} %"] \
         if spread > limit else []
 

@@ -33,9 +33,11 @@ class Pair:
         """Efficiency of a weak curve in %, speed-up of a strong one, with the interval."""
         if self.point["scale"] == "weak":
             ranks = self.point["ranks"]
-            shown = interval([bound / ranks for bound in self.bounds], 100)
-            return f"{100 * self.efficiency:.1f}", shown
-        return f"{self.speed_up:.2f}", interval(self.bounds)
+            value, shown = f"{100 * self.efficiency:.1f}", [bound / ranks for bound in self.bounds]
+            shown = interval(shown, 100)
+        else:
+            value, shown = f"{self.speed_up:.2f}", interval(self.bounds)
+        return f"{value} ({shown})" if shown else value
 
 
 def same_work(one, other):
@@ -93,8 +95,7 @@ def pairs(results):
 def row(modes):
     first = next(iter(modes.values()))
     result, point = first.result, first.point
-    cells = [cell for mode in MODES for cell in (modes[mode].words() if mode in modes
-                                                  else ("", ""))]
+    cells = [modes[mode].words() if mode in modes else "" for mode in MODES]
     beside = "" if first.base_result is result else f" beside {set_cell(first.base_result)}"
     return (gpu_of(result), text(result.key("run.name")), layout_words(result, point),
             result.key("train.seq_length"),
@@ -117,9 +118,10 @@ def beside_one(results):
         if rows:
             lines += [words, ""] + table(
                 (GPU, "deck", "ranks share", "tokens of a sequence", "sequences on one, on all",
-                 f"op by op, {unit}", "95 %", f"in a graph, {unit}", "95 %", "overlap",
-                 "exposed ms", "set"), rows)
-    return lines and ["Several GPUs beside one. Intervals hold with at least 95 %. Overlap: the "
-                      "part of the time of all communication, waiting included, that has compute "
-                      "beside it; exposed: the rest, in ms of a step. The one GPU is a point of "
-                      "the same set, or of the named one of the same run.", "", *lines]
+                 f"op by op, {unit}", f"in a graph, {unit}", "overlap", "exposed ms", "set"), rows)
+    return lines and ["Several GPUs beside one, with intervals that hold with at least 95 %.", "",
+                      "- overlap: the part of all communication, waiting included, that has "
+                      "compute beside it;",
+                      "- exposed: the rest, in ms of a step;",
+                      "- the one GPU is a point of the same set, or of the named one of the same "
+                      "run.", "", *lines]

@@ -12,6 +12,7 @@ from stowage_results.tables.kernel_tables import (ABOVE_COPY, ABOVE_PRODUCTS, PE
 from stowage_results.tables.peer_times import of_board, of_case, of_step
 from stowage_results.result_files import text
 from stowage_results.tables.train_tables import dtype_of, limits_of_run, timed_steps
+from stowage_results.tables.variants import variants
 
 DECKS = ("dense-124m", "hybrid-dense-1b", "hybrid-moe-2b")
 # Dense bf16 FLOP/s of a GPU, from its data sheet.
@@ -81,11 +82,11 @@ class Training:
         peer, rate = self.peer, self.tokens_per_s
         beside = (NOT_TIMED, "", "") if peer is None else (
             f"{digits(1e-3 * peer['tokens_per_s'])} k", f"{rate / peer['tokens_per_s']:.2f}x",
-            f"{peer['peak_bytes'] / 2**30:.1f} GiB")
+            f"{peer['peak_bytes'] / 2**30:.1f}")
+        memory = f"{self.peak_bytes / 2**30:.1f}" + (f", {beside[2]}" if beside[2] else "")
         return (gpu_of(self.run), self.deck, f"{digits(1e-3 * rate)} k", beside[0], beside[1],
                 percent(self.mfu), percent(self.of_products), f"{1e3 * self.j_per_token:.2f} mJ",
-                f"{self.peak_bytes / 2**30:.1f} GiB", beside[2], set_cell(self.run),
-                commit(self.run))
+                memory, set_cell(self.run))
 
 
 def beside_scripts(results, peers):
@@ -134,13 +135,14 @@ def training(runs):
     named = ", ".join(f"{1e-12 * peak:.1f} TFLOP/s of one {board}"
                       for board, peak in peaks_of(runs).items())
     software = sorted({run.peer["implementation"] for run in runs if run.peer})
-    lines = ["One optimizer step of the standard decks on one GPU, in bf16. MFU: FLOP of the model "
-             f"/ time / the dense bf16 peak ({named}); of products: the same rate / that of the "
-             "fastest matrix product which this machine showed in the same run. Energy is of the "
-             "GPU. Memory: what is planned, PyTorch's is what it had at most.", ""]
-    lines += [f"PyTorch: {plain('; '.join(software))}.", ""] if software else []
+    lines = ["One optimizer step of the standard decks on one GPU, in bf16.", ""]
+    lines += [f"- PyTorch: {plain('; '.join(software))};"] if software else []
+    lines += [f"- MFU: FLOP of the model / time / the dense bf16 peak ({named});",
+              "- of products: the same rate / that of the fastest matrix product of the same run;",
+              "- energy: of the GPU;",
+              "- memory: ours as planned, then what PyTorch had at most.", ""]
     return lines + table((GPU, "deck", "tokens/s", "PyTorch", "ratio", "MFU", "of products",
-                          "energy a token", "peak memory", "PyTorch's", "set", "commit"),
+                          "energy a token", "memory GiB", "set"),
                          [run.cells() for run in runs])
 
 
@@ -172,7 +174,7 @@ class Operator:
                 digits(1e6 * self.time_s), digits(1e6 * self.peer_s), self.peer,
                 f"{ratio:.2f}x{' =' if self.same else ''}" if np.isfinite(ratio) else "",
                 limit if self.limit_is_named or not limit else f"{limit} *",
-                percent(self.copy, ABOVE_COPY), set_cell(self.result), commit(self.result))
+                percent(self.copy, ABOVE_COPY), set_cell(self.result))
 
 
 def operators(results, peers):
@@ -193,13 +195,15 @@ def operators(results, peers):
 def kernels(rows):
     if not rows:
         return []
-    return ["Operators alone, median us with a cold L2. Ratio: the fastest peer's time / ours, `=` "
-            "where ours is the same library by another choice of its algorithms. Limit: what the "
-            "binding ceiling of the same machine allows / ours, `*` where the set does not name "
-            "its ceilings. Copy: a plain copy of as many bytes / ours. "
-            f"{SCRIPT.strip()}: timed by a script, not in turn with ours.", ""] + table(
+    return ["Operators alone, median us with a cold L2.", "",
+            "- ratio: the fastest peer's time / ours, `=` where ours is the same library by "
+            "another choice of its algorithms;",
+            "- limit: what the binding ceiling of the same machine allows / ours, `*` where the "
+            "set does not name its ceilings;",
+            "- copy: a plain copy of as many bytes / ours;",
+            f"- {SCRIPT.strip()}: timed by a script, not in turn with ours.", ""] + table(
         (GPU, "operator", "shape", "ours us", "peer us", "best peer", "ratio", "limit", "copy",
-         "set", "commit"), [row.cells() for row in rows])
+         "set"), [row.cells() for row in rows])
 
 
 def reasons(results):
@@ -215,6 +219,8 @@ def headline(results, peers):
     curves = [one for one in results if text(one.file.attrs["driver"]) == "bench_scaling"]
     lines = training(training_runs(results, peers)) + beside_one(curves) \
         + kernels(operators(results, peers))
+    if not lines:
+        lines = variants([one for one in results if text(one.file.attrs["driver"]) == "train"])
     shown = [one for one in results if any(set_cell(one) in line for line in lines)]
     return ["## In short", "", *lines, *reasons(shown)] if lines else []
 
