@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ranges>
 #include <vector>
 
 #include "execution/error.hpp"
@@ -60,11 +59,17 @@ struct Blocks {
   std::size_t fewest = 0;  ///< ranks in the block that has least of them
 };
 
+/// @param ranks ascending, as `parallel::members` gives them: a search of layouts asks for groups of
+/// thousands of ranks, thousands of times
 Blocks blocks(const std::vector<int>& ranks, std::int64_t size) {
   if (size == 0) return {1, ranks.size()};
-  std::map<std::int64_t, std::size_t> found;
-  for (const int rank : ranks) ++found[rank / size];
-  return {found.size(), std::ranges::min(found | std::views::values)};
+  Blocks found{0, ranks.size()};
+  for (auto at = ranks.begin(); at != ranks.end(); ++found.count) {
+    const auto next = std::lower_bound(at, ranks.end(), (*at / size + 1) * size);
+    found.fewest = std::min(found.fewest, static_cast<std::size_t>(next - at));
+    at = next;
+  }
+  return found;
 }
 
 /// Bytes per second of one rank to all others of its group, if what leaves its block takes a way of
@@ -80,7 +85,7 @@ double through(double bytes_per_s, const std::vector<int>& ranks, const Blocks& 
 
 int link_ranks(const parallel::GridShape& shape, Group group) {
   if (group == Group::pipeline) return 2;
-  return static_cast<int>(parallel::members(shape, 0, parallel::axes(group)).size());
+  return parallel::group_size(shape, group);
 }
 
 std::map<std::string, Link> machine_links(const MachineFacts& facts,
