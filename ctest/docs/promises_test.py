@@ -2,7 +2,8 @@
 """Tests that README.md and the guide name are there: promises_test.py --source DIR --build DIR.
 
 README's promises each name a test, and so does docs/develop/at_a_site.md of each fault that was
-mended. Other pages name theirs as `ctest -R '...'`.
+mended. Other pages name theirs as `ctest -R '...'`. docs/reference/exit_codes.md has the codes of
+execution::Exit, and each begins with its name there.
 """
 
 import argparse
@@ -48,6 +49,20 @@ def missing(pages, tests):
                 yield f"{where}: ctest -R {words} selects no test"
 
 
+def other_codes(header, page):
+    """Codes of execution::Exit that the page lacks or means otherwise, and the page's own."""
+    declared = {int(code): name for name, code in
+                re.findall(r"^  (\w+) = (\d+)", header.split("enum class Exit")[1].split("};")[0],
+                           re.MULTILINE)}
+    table = page.split("| code | meaning | do |")[1].split("\n\n")[0]
+    stated = {int(code): word for code, word in
+              re.findall(r"^\| (\d+) \| (\w+)", table, re.MULTILINE)}
+    for code in sorted(declared.keys() | stated.keys()):
+        if declared.get(code) != stated.get(code):
+            yield (f"docs/reference/exit_codes.md: {code} is {stated.get(code)}, "
+                   f"execution::Exit has {declared.get(code)}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     for name in ("source", "build"):
@@ -64,7 +79,10 @@ def main():
     made_up = "## What it promises\n| a | b |\n| --- | --- |\n| x | `no.test`; `ctest -R no_such` |"
     made_up = {"README.md": made_up, AT_A_SITE: "| M | a | b | `no.test` |"}
     assert len(list(missing(made_up, tests))) == 3, "what is not there is not missed"
-    found = list(missing(pages, tests))
+    codes = ((given.source / "execution/error.hpp").read_text(encoding="utf-8"),
+             pages["docs/reference/exit_codes.md"])
+    assert list(other_codes(codes[0].replace("= 75", "= 76"), codes[1])), "no other code is seen"
+    found = [*missing(pages, tests), *other_codes(*codes)]
     print("\n".join(found))
     return 1 if found else 0
 
