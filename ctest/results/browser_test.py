@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The report as a browser shows it, on a desk and on a phone: browser_test.py TOOLS PUBLISHED
-SCREENSHOTS. Judged is what is laid out, not the text of the page. Pictures of it stay in
-SCREENSHOTS."""
+"""The report and the site of submissions as a browser shows them, on a desk and on a phone:
+browser_test.py TOOLS PUBLISHED SCREENSHOTS. Judged is what is laid out, not the text of a page.
+Pictures stay in SCREENSHOTS."""
 
+import functools
 import html
 import importlib.util
 import json
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from urllib.parse import unquote
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 if not BROWSER or not all(importlib.util.find_spec(name) for name in ("h5py", "numpy")):
@@ -54,6 +56,22 @@ const found = {
   small: shown("td, p, li").map((one) => parseFloat(getComputedStyle(one).fontSize)),
   elements: shown("img, iframe, object, embed").length,
 };
+"""
+SITE = """
+const shown = (path) => [...document.querySelectorAll(path)].filter(
+    (one) => one.checkVisibility() && one.getBoundingClientRect().width > 0);
+const table = shown("table")[0];
+const column = [...table.tHead.rows[0].cells].findIndex((one) => one.textContent == "tokens/s");
+table.tHead.rows[0].cells[column].click();
+const found = {
+  title: document.title, width: document.documentElement.scrollWidth, view: innerWidth,
+  rates: [...table.tBodies[0].rows].map((row) => parseFloat(row.cells[column].textContent)),
+  links: shown("p a").map((one) => [one.getAttribute("href"), one.textContent]),
+  verdicts: shown("td.right, td.wrong").map((one) => one.textContent),
+  small: shown("td, p, li").map((one) => parseFloat(getComputedStyle(one).fontSize)),
+};
+"""
+KEEP = """
 const kept = parent.document.createElement("pre");
 kept.id = "found";
 kept.textContent = JSON.stringify(found);
@@ -72,6 +90,18 @@ def browse(page, width, *arguments):
             timeout=120).stdout
 
 
+@functools.cache
+def look(page, width, script):
+    """What a script found in the page on a device of this width."""
+    inside = html.escape(page.read_text(encoding="utf-8").replace(
+        "</body>", f"<script>{{{script}{KEEP}}}</script></body>"))
+    around = page.with_name(f"around_{width}.htm")
+    around.write_text('<!doctype html><meta charset="utf-8"><body><iframe style="border: 0; '
+                      f'width: {width}px; height: 2400px" srcdoc="{inside}"></iframe>')
+    made = browse(around, width, "--dump-dom")
+    return json.loads(html.unescape(re.search(r'<pre id="found">(.*?)</pre>', made, re.S)[1]))
+
+
 class Browser(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -88,14 +118,18 @@ class Browser(unittest.TestCase):
         subprocess.run([sys.executable, TOOLS / "report.py", cls.page, *sets], check=True,
                        stdout=subprocess.PIPE)
 
-    def found(self, width):
-        inside = html.escape(self.page.read_text().replace(
-            "</body>", f"<script>{{{MEASURE}}}</script></body>"))
-        around = self.page.with_name(f"around_{width}.html")
-        around.write_text('<!doctype html><meta charset="utf-8"><body><iframe style="border: 0; '
-                          f'width: {width}px; height: 2400px" srcdoc="{inside}"></iframe>')
-        made = browse(around, width, "--dump-dom")
-        return json.loads(html.unescape(re.search(r'<pre id="found">(.*?)</pre>', made, re.S)[1]))
+        cls.site = folder / "site"
+        sent = {"ours": ["train_dense_124m", "../h200_pytorch/train_hybrid_moe_2b"],
+                "theirs & more": ["../h100x4/train_hybrid_dense_1b_np4"]}
+        for name, of in sent.items():
+            (folder / name).mkdir()
+            for one in of:
+                shutil.copy(PUBLISHED / f"{one}.h5", folder / name)
+        subprocess.run([sys.executable, TOOLS / "submissions.py", cls.site,
+                        *(folder / name for name in sent)], check=True, stdout=subprocess.PIPE)
+
+    def found(self, width, page=None, script=MEASURE):
+        return look(page or self.page, width, script)
 
     def test_the_page_holds_at_both_widths(self):
         for width in (DESK, PHONE):
@@ -127,13 +161,31 @@ class Browser(unittest.TestCase):
         self.assertEqual(found["elements"], 0)
         self.assertIn(MARKUP, found["cells"])
 
+    def test_the_site_of_submissions_holds_at_both_widths(self):
+        """Its table sorts, and each machine's page lies behind a link of it."""
+        for width in (DESK, PHONE):
+            with self.subTest(width=width):
+                found = self.found(width, self.site / "index.html", SITE)
+                self.assertEqual(found["view"], width)
+                self.assertLessEqual(found["width"], width, "the page itself scrolls sideways")
+                self.assertEqual(len(found["rates"]), 3)
+                self.assertEqual(found["rates"], sorted(found["rates"]))
+                self.assertEqual(found["verdicts"], ["VALID"] * 3)
+                self.assertGreaterEqual(min(found["small"]), 12)
+                self.assertEqual({text for _, text in found["links"]}, {"ours", "theirs & more"})
+                for target, _ in found["links"]:
+                    self.assertTrue((self.site / unquote(target)).exists(), target)
+
     def test_pictures_are_kept(self):
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-        for width in (DESK, PHONE):
-            picture = SCREENSHOTS / f"report_{width}.png"
+        pages = {"report": self.page, "site": self.site / "index.html",
+                 "machine": self.site / "theirs & more.html"}
+        for name, width in (("report", DESK), ("report", PHONE), ("site", DESK), ("site", PHONE),
+                            ("machine", PHONE)):
+            picture = SCREENSHOTS / f"{name}_{width}.png"
             picture.unlink(missing_ok=True)
-            browse(self.page, width, f"--screenshot={picture}")
-            self.assertGreater(picture.stat().st_size, 20_000)
+            browse(pages[name], width, f"--screenshot={picture}")
+            self.assertGreater(picture.stat().st_size, 20_000, name)
 
 
 if __name__ == "__main__":
