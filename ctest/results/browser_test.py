@@ -66,7 +66,7 @@ table.tHead.rows[0].cells[column].click();
 const found = {
   title: document.title, width: document.documentElement.scrollWidth, view: innerWidth,
   rates: [...table.tBodies[0].rows].map((row) => parseFloat(row.cells[column].textContent)),
-  links: shown("p a").map((one) => [one.getAttribute("href"), one.textContent]),
+  links: shown("a").map((one) => [one.getAttribute("href"), one.textContent]),
   verdicts: shown("td.right, td.wrong").map((one) => one.textContent),
   small: shown("td, p, li").map((one) => parseFloat(getComputedStyle(one).fontSize)),
 };

@@ -59,8 +59,8 @@ struct Blocks {
   std::size_t fewest = 0;  ///< ranks in the block that has least of them
 };
 
-/// @param ranks ascending, as `parallel::members` gives them: a search of layouts asks for groups of
-/// thousands of ranks, thousands of times
+/// @param ranks ascending, as `parallel::members` gives them: a search of layouts asks for groups
+/// of thousands of ranks, thousands of times
 Blocks blocks(const std::vector<int>& ranks, std::int64_t size) {
   if (size == 0) return {1, ranks.size()};
   Blocks found{0, ranks.size()};
