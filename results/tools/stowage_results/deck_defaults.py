@@ -2,19 +2,18 @@
 ran with, which has no such key."""
 
 import functools
-import pathlib
 import re
 
-FOLDERS = pathlib.Path(__file__).resolve().parents  # package, tools, install, source
-REFERENCES = (FOLDERS[3] / "docs" / "reference" / "deck.md", FOLDERS[2] / "deck.md")
+from stowage_results.beside import beside
+
 ROW = re.compile(r"^\| `(\w+)` \| `(.*?)` \| ", re.MULTILINE)
 
 
 @functools.lru_cache(maxsize=None)
 def defaults():
     """{"model.head_dim": "0"}; empty where the reference is not beside the tools."""
-    reference = next((path for path in REFERENCES if path.is_file()), None)
-    if reference is None:
+    reference = beside("deck.md")
+    if not reference.is_file():
         return {}
     sections = re.split(r"^## ", reference.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     return {f"{section.split(None, 1)[0]}.{name}": value.strip('"')

@@ -2,13 +2,13 @@
 registry of them too, so this needs nothing but Python."""
 
 import functools
-import pathlib
 import re
 import tomllib
 
+from stowage_results.beside import beside
 from stowage_results.plain_files import Refused, read_text
 
-FILES = [pathlib.Path(__file__).resolve().parents[3] / "metrics.toml"]
+FILES = [beside("metrics.toml")]
 UNITS = ("s", "B", "B/s", "FLOP/s", "1/s", "1", "J", "nat")
 BETTER = ("higher", "lower", "neither")
 REQUIRED = ("unit", "better", "from", "help")

@@ -13,6 +13,7 @@ import argparse
 import pathlib
 import re
 
+from stowage_results.beside import beside
 from stowage_results.check.checks import check_validation
 from stowage_results.check.complete import check_complete
 from stowage_results.check.official import SEEDS, by_uuid, losses_by_seed, not_official
@@ -24,7 +25,7 @@ from stowage_results.check.schema import check_series, check_structure, read_sch
 from stowage_results.states import contradictions
 from stowage_results.check.units import check_units
 
-SCHEMA_FILE = pathlib.Path(__file__).resolve().parents[3] / "schema.md"
+SCHEMA_FILE = beside("schema.md")
 ALLOWED_ENVIRONMENT = re.compile(r"(NCCL|UCX|OMPI|PMIX|SLURM|CUDA|OMP|STOWAGE)_")
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
