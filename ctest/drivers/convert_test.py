@@ -60,7 +60,8 @@ def nemotron_h_with_latent_experts_and_further_tokens_is_that_of_transformers(p)
 
 @case
 def further_tokens_of_packed_documents_are_those_of_each_alone(p):
-    """Two documents in one sequence have the loss and the gradients of two sequences."""
+    """Two documents in one sequence have the loss, the gradients and the two updates of two
+    sequences."""
     folder = FIXTURES / "nemotron_h_mtp"
     outputs = published.read_safetensors(folder / "reference" / "outputs.safetensors")
     gradients = published.read_safetensors(folder / "reference" / "gradient.safetensors")
@@ -74,6 +75,7 @@ def further_tokens_of_packed_documents_are_those_of_each_alone(p):
         for name, values in agreement.tensors_below(file["gradient"]).items():
             theirs = published.tensor_of("nemotron_h_mtp", name, gradients)
             assert agreement.relative_error(values, theirs) < 1e-5, name
+    agreement.check_two_steps("nemotron_h_mtp", p, keys, folder)
 
 
 @case

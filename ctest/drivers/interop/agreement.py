@@ -13,8 +13,9 @@ import published
 # Both sides compute in one type, in other orders of summation: roundoff (2^-24 in fp32) times the
 # square root of the longest sum (below 2000 products), times the depth of the model (4), with room.
 TOLERANCE = {"float32": 1e-5, "float64": 1e-9}
-# Adam divides by the root of the mean square: an element with a gradient near its own error moves
-# by as much as the others, so a weight is compared to the size of its two steps (rate 1e-2 each).
+# Weights behind two steps agree within TOLERANCE, what they moved by within STEP_TOLERANCE: Adam
+# divides by the root of the mean square, so an element with a gradient near its own error moves by
+# as much as the others (rate 1e-2 a step).
 STEP_TOLERANCE = {"float32": 1e-4, "float64": 1e-8}
 OPTIMIZER = ["optim.lr=1e-2", "optim.schedule=constant", "optim.warmup_steps=0",
              "optim.weight_decay=0.1", "optim.adam_beta1=0.9", "optim.adam_beta2=0.95",
@@ -114,6 +115,29 @@ def error_of_logits(programs, keys, outputs, tolerance):
     return relative_error(logits, outputs["logits"])
 
 
+def check(family, what, found, limit):
+    worst = max(found, key=found.get)
+    print(f"{family}: largest relative error of {len(found)}, {what}: {found[worst]:.2e} of "
+          f"{worst}, at most {limit:.0e}")
+    assert found[worst] <= limit, found
+
+
+def check_two_steps(family, programs, keys, folder):
+    """What two optimizer steps from FOLDER/model leave, beside FOLDER/reference."""
+    before = published.read_folder(folder / "model")
+    after = published.read_safetensors(folder / "reference" / "updated.safetensors")
+    weights, steps = {}, {}
+    with h5py.File(dumped(programs, "it.toml", keys, 2, f"hf:{folder / 'model'}")) as file:
+        for name, values in tensors_below(file["updated"]).items():
+            start = published.tensor_of(family, name, before).astype("f8")
+            theirs = published.tensor_of(family, name, after)
+            weights[name] = relative_error(values, theirs)
+            steps[name] = relative_error(values - start, theirs - start)
+    dtype = values.dtype.name
+    check(family, "weight behind two steps", weights, TOLERANCE[dtype])
+    check(family, "step", steps, STEP_TOLERANCE[dtype])
+
+
 def compare(family, programs, folder):
     """Runs from FOLDER/model and compares with FOLDER/reference; prints the largest errors."""
     folder = pathlib.Path(folder)
@@ -141,18 +165,6 @@ def compare(family, programs, folder):
         with h5py.File("evaluation.h5") as file:
             errors["held-out mtp losses"] = relative_error(file["/series/mtp/val_loss"][0],
                                                            outputs["mtp_losses"])
-    before = published.read_folder(folder / "model")
-    after = published.read_safetensors(folder / "reference" / "updated.safetensors")
-    steps = {}
-    with h5py.File(dumped(programs, "it.toml", keys, 2, f"hf:{folder / 'model'}")) as file:
-        for name, values in tensors_below(file["updated"]).items():
-            start = published.tensor_of(family, name, before).astype("f8")
-            moved = published.tensor_of(family, name, after) - start
-            steps[name] = relative_error(values - start, moved)
-    for what, found, limit in (("gradient", errors, tolerance),
-                                ("step", steps, STEP_TOLERANCE[outputs["logits"].dtype.name])):
-        worst = max(found, key=found.get)
-        print(f"{family}: largest relative error of {len(found)}, {what}: {found[worst]:.2e} of "
-              f"{worst}, at most {limit:.0e}")
-        assert found[worst] <= limit, found
+    check(family, "gradient", errors, tolerance)
+    check_two_steps(family, programs, keys, folder)
     return outputs
