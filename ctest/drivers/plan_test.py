@@ -65,14 +65,16 @@ def partial_gradients(text):
 
 @case
 def the_same_bits_have_a_price(r):
-    """A binary counter of the microbatches of a rank: log2 of them in partial gradients."""
+    """A binary counter of the leaves of a rank: log2 of them in partial gradients."""
     deck = "inputs/hybrid-dense-1b.toml"
-    for batch, kept in ((2, 0), (4, 1), (16, 3), (32, 4)):
+    for batch, leaves, kept in ((2, 1, 0), (4, 2, 1), (16, 8, 3), (16, 2, 1)):
         keys = (f"train.global_batch_size={batch}", "--machine", "h200")
-        text = r.run(deck, *keys, "run.same_bits=ranks")
+        each = batch // 2 // leaves
+        fewer = [f"run.same_bits_leaves={leaves}"] if each > 1 else []
+        text = r.run(deck, *keys, "run.same_bits=ranks", *fewer)
         gradients, partial, transient = partial_gradients(text)
         assert abs(partial - kept * gradients) <= 0.001 * gradients, (batch, text)
-        said = re.search(rf"# same bits on any ranks: tree of {batch // 2} microbatch", text)
+        said = re.search(rf"# same bits on any ranks: tree of {leaves} lea\w+, {each} micro", text)
         assert said, text
         by_rank = r.run(deck, *keys)
         assert "partial gradients" not in by_rank and "same bits" not in by_rank, by_rank

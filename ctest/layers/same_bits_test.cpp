@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <utility>
 
 #include "ctest/support/seed.hpp"
 #include "parallel/proof/require_joint_proof.hpp"
@@ -25,12 +26,14 @@ constexpr int kMicrobatches = 24;
 struct Grid {
   int ranks = 1, pipeline = 1, virtual_stages = 1;
   bool zero = false, overlap = false, zero_bubble = false;
+  int leaf = 1;  ///< microbatches whose gradients are added in place
 
   int data() const { return ranks / pipeline; }
   std::string text() const {
     return fmt::format(
-        "{} ranks, pipeline {} of {} stages each, zero {}, overlap {}, zero bubble {}", ranks,
-        pipeline, virtual_stages, zero, overlap, zero_bubble);
+        "{} ranks, pipeline {} of {} stages each, zero {}, overlap {}, zero bubble {}, leaves of "
+        "{}",
+        ranks, pipeline, virtual_stages, zero, overlap, zero_bubble, leaf);
   }
 };
 
@@ -64,6 +67,7 @@ class same_bits : public testing::Test {
     options.step.sources = 2;
     options.model.virtual_stages = grid.virtual_stages;
     options.sharing.same_on_ranks = true;
+    options.sharing.leaf_microbatches = grid.leaf;
     options.sharing.zero = grid.zero;
     options.sharing.overlap_microbatches = grid.overlap;
     options.sharing.schedule = grid.zero_bubble ? layers::PipelineSchedule::zero_bubble
@@ -107,7 +111,10 @@ class same_bits : public testing::Test {
   }
 
   /// What one rank computes, told to all of them.
-  Outcome alone(Dtype dtype) const { return run(options_of(dtype, {}), {}); }
+  Outcome alone(Dtype dtype, int leaf = 1) const {
+    const Grid grid{.leaf = leaf};
+    return run(options_of(dtype, grid), grid);
+  }
 
   void expect_same(const Outcome& found, const Outcome& wanted) const {
     if (world.rank() > 0) return;  // which alone has what one rank computes
@@ -115,11 +122,11 @@ class same_bits : public testing::Test {
     EXPECT_EQ(found.digest, wanted.digest);
   }
 
-  Grid draw(int ranks) {
+  Grid draw(int ranks, int leaf) {
     std::vector<int> stages;
     for (int p = 1; p <= std::min(ranks, 4); ++p)
-      if (ranks % p == 0) stages.push_back(p);
-    Grid grid{.ranks = ranks, .pipeline = stages[random() % stages.size()]};
+      if (ranks % p == 0 && kMicrobatches / leaf % (ranks / p) == 0) stages.push_back(p);
+    Grid grid{.ranks = ranks, .pipeline = stages[random() % stages.size()], .leaf = leaf};
     grid.zero = random() % 2 == 0;
     if (grid.pipeline == 1) grid.overlap = random() % 2 == 0;
     if (grid.pipeline == 2 && grid.data() < 4 && random() % 2 == 0) grid.virtual_stages = 2;
@@ -129,10 +136,10 @@ class same_bits : public testing::Test {
 };
 
 TEST_F(same_bits, any_grid_of_data_and_pipeline_ranks_is_one_rank) {
-  for (const Dtype dtype : {Dtype::bf16, Dtype::fp32}) {
-    const Outcome wanted = alone(dtype);
+  for (const auto& [dtype, leaf] : {std::pair{Dtype::bf16, 1}, std::pair{Dtype::fp32, 3}}) {
+    const Outcome wanted = alone(dtype, leaf);
     for (const int ranks : {1, 2, 3, 4, 6, 8}) {
-      const Grid grid = draw(ranks);
+      const Grid grid = draw(ranks, leaf);
       SCOPED_TRACE(fmt::format("{} {}", name(dtype), grid.text()));
       expect_same(run(options_of(dtype, grid), grid), wanted);
     }
@@ -155,6 +162,13 @@ TEST_F(same_bits, weights_gradients_may_come_later) {
     SCOPED_TRACE(grid.text());
     expect_same(run(options_of(Dtype::bf16, grid), grid), wanted);
   }
+}
+
+/// Two on one rank, of which the second ends with the step; none on a rank of two.
+TEST_F(same_bits, a_leaf_may_be_all_microbatches_of_a_rank) {
+  const Outcome wanted = alone(Dtype::bf16, 12);
+  const Grid two{.ranks = 2, .zero = true, .leaf = 12};
+  expect_same(run(options_of(Dtype::bf16, two), two), wanted);
 }
 
 /// What the others would not notice if nothing depended on an order.

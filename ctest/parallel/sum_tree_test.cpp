@@ -96,14 +96,11 @@ class sum_tree : public MpiTest {
   Values run(const SumTree& tree, std::int64_t count, bool scatter) const {
     Program program("test");
     const Tensor x = program.input("x", Dtype::fp32, {tree.each * count});
-    const Tensor none = program.input("none", Dtype::fp32, {count});
     const Tensor sum = program.scratch("sum", Dtype::fp32, {count});
     const Tensor y = program.output("y", Dtype::fp32, {count});
     std::vector<Tensor> kept;
-    for (int node = 0; node < tree.most_kept(); ++node) {
+    for (int node = 0; node < tree.most_kept(); ++node)
       kept.push_back(program.scratch(fmt::format("kept/{}", node), Dtype::fp32, {count}));
-      copy(program, fmt::format("clear/{}", node), {none, {}}, {kept.back(), {}});
-    }
     for (std::int64_t leaf = 0; leaf < tree.each; ++leaf) {
       copy(program, fmt::format("leaf/{}", leaf), {x, {leaf * count, (leaf + 1) * count}},
            {sum, {}});
@@ -124,8 +121,6 @@ class sum_tree : public MpiTest {
       for (std::int64_t i = 0; i < count; ++i)
         mine.push_back(draw(tree.begin(tree.rank) + leaf, i));
     std::memcpy(executor.stage(x).data(), mine.data(), mine.size() * sizeof(float));
-    const auto zeros = executor.stage(none);
-    std::memset(zeros.data(), 0, zeros.size());
     executor.step();
     Values found(static_cast<std::size_t>(count));
     std::memcpy(found.data(), executor.result(y).data(), found.size() * sizeof(float));

@@ -110,6 +110,7 @@ void LayoutSearch::enumerate() {
   const auto cuts = std::ranges::count(pattern, '|');
   const bool experts = inputs::has_experts(inputs::read<layers::ModelConfig>(deck_).letters());
   const bool same_on_ranks = inputs::read(deck_, &inputs::RunConfig::same_on_ranks);
+  const auto leaves = inputs::read(deck_, &inputs::RunConfig::same_bits_leaves);  // 0: any
   const bool tied = inputs::read(deck_, &layers::ModelConfig::tied_embeddings);
   const bool overlap =
       inputs::read(deck_, &ParallelConfig::overlap_microbatches);  // has no pipeline
@@ -127,6 +128,7 @@ void LayoutSearch::enumerate() {
           const std::int64_t batch = train.global_batch_size;
           least_batch_ = std::min(least_batch_, share);
           if (batch % share != 0) continue;
+          if (leaves % (std::int64_t{expert} * data) != 0) continue;
           const auto microbatches = static_cast<int>(batch / share);
           for (const int stages : kVirtualStages) {
             const bool possible = pipeline > 1 && std::int64_t{pipeline} * stages <= layers &&

@@ -139,11 +139,19 @@ void check_formats(const Deck& deck, const TrainerOptions& options, int ranks) {
     refuse(cite(deck, &inputs::RunConfig::same_on_ranks));
 }
 
-layers::Sharing sharing(const Deck& deck, const ParallelConfig& grid,
+/// Microbatches of a leaf. @param microbatches of a rank
+int leaf_microbatches(const Deck& deck, std::int64_t microbatches, const parallel::Ranks& ranks) {
+  const auto leaves = read(deck, &inputs::RunConfig::same_bits_leaves);
+  if (leaves == 0) return 1;
+  return static_cast<int>(microbatches * ranks.sequences().parts / leaves);
+}
+
+layers::Sharing sharing(const Deck& deck, const ParallelConfig& grid, std::int64_t microbatches,
                         const parallel::Ranks& ranks) {
   return {.ranks = ranks,
           .zero = grid.zero == 1,
           .same_on_ranks = read(deck, &inputs::RunConfig::same_on_ranks),
+          .leaf_microbatches = leaf_microbatches(deck, microbatches, ranks),
           .bf16_gradients = grid.bf16_gradients,
           .schedule = grid.schedule,
           .overlap_microbatches = grid.overlap_microbatches,
@@ -190,7 +198,7 @@ TrainerOptions trainer_options(const Deck& deck, const RunNeeds& needs, std::int
   options.state.host = states_on_host(deck, *options.state.optimizer,
                                       options.state.type.has_master(options.precision));
   options.optimizer.window_elements = window_elements(grid.bucket_elements);
-  options.sharing = sharing(deck, grid, ranks);
+  options.sharing = sharing(deck, grid, microbatches, ranks);
   options.seed = static_cast<std::uint64_t>(read(deck, &inputs::RunConfig::seed));
   options.planner.policy =
       read<offload::OffloadConfig>(deck).policy(ranks.coordinates[parallel::Axis::pipeline]);

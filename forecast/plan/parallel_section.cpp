@@ -247,6 +247,21 @@ void check_same_bits(const ParallelConfig& grid, const Deck& deck) {
         "1 pipeline rank, or embeddings that are not tied");
 }
 
+/// Leaves are whole microbatches, and whole leaves are on one rank.
+/// @param parts ranks with other sequences  @param microbatches of each
+void check_leaves(const Deck& deck, std::int64_t parts, std::int64_t microbatches) {
+  const auto leaves = read(deck, &inputs::RunConfig::same_bits_leaves);
+  if (leaves == 0) return;
+  const std::string what = cite(deck, &inputs::RunConfig::same_bits_leaves);
+  if (!read(deck, &inputs::RunConfig::same_on_ranks))
+    throw_usage("{} needs {} = \"ranks\"", what, key(&inputs::RunConfig::same_on_ranks));
+  if ((parts * microbatches) % leaves != 0)
+    throw_usage("{} must divide the {} microbatches of a step; 0: each is one", what,
+                parts * microbatches);
+  if (leaves % parts != 0)
+    throw_usage("{} must be a multiple of the {} ranks with other sequences", what, parts);
+}
+
 /// It takes two.
 void check_overlapped(const ParallelConfig& grid, const Deck& deck, std::int64_t microbatches) {
   if (!grid.overlap_microbatches || microbatches > 1) return;
@@ -323,6 +338,7 @@ std::int64_t check_ranks(const Deck& deck, std::int64_t ranks) {
   const std::int64_t microbatches = train.global_batch_size / share;
   forecast::check_groups(grid, deck, microbatches);
   forecast::check_overlapped(grid, deck, microbatches);
+  forecast::check_leaves(deck, parts, microbatches);
   return microbatches;
 }
 

@@ -8,10 +8,11 @@
 namespace stowage::forecast {
 
 std::string TreePrice::text(bool timed) const {
-  std::string text =
-      fmt::format("tree of {} microbatch{}: {} of partial gradients, {} more through memory",
-                  microbatches, microbatches == 1 ? "" : "es", results::quantity(kept_bytes, "B"),
-                  results::quantity(moved_bytes, "B"));
+  std::string text = fmt::format(
+      "tree of {} lea{}, {} microbatch{} each: {} of partial gradients, {} more "
+      "through memory",
+      leaves, leaves == 1 ? "f" : "ves", leaf_microbatches, leaf_microbatches == 1 ? "" : "es",
+      results::quantity(kept_bytes, "B"), results::quantity(moved_bytes, "B"));
   if (timed) text += fmt::format(" in {:.3f} ms", 1e3 * adding_s);
   if (wire_bytes > 0)
     text += fmt::format(", {} to other ranks: {} partial sum{} of each gradient",
@@ -22,8 +23,11 @@ std::string TreePrice::text(bool timed) const {
 std::optional<TreePrice> tree_price(const TrainerPlan& run) {
   if (!run.options().sharing.same_on_ranks) return std::nullopt;
   const execution::Program& program = run.training().back()->recorded.program;
-  const parallel::SumTree tree = run.options().sharing.tree(run.options().step.microbatches);
-  TreePrice price{.nodes = tree.most_nodes(), .microbatches = static_cast<int>(tree.leaves())};
+  const layers::Sharing& sharing = run.options().sharing;
+  const parallel::SumTree tree = sharing.gradient_tree(run.options().step.microbatches);
+  TreePrice price{.nodes = tree.most_nodes(),
+                  .leaves = tree.leaves(),
+                  .leaf_microbatches = sharing.leaf_microbatches};
   for (const execution::TensorInfo& info : program.tensors())
     if (layers::is_of_tree(info.name)) price.kept_bytes += static_cast<double>(info.bytes());
   for (const execution::Section& section : program.sections())

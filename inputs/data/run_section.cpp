@@ -35,6 +35,14 @@ std::vector<Row<RunConfig>> rows<RunConfig>() {
                "of a rank; sums over train.global_batch_size / train.micro_batch_size "
                "microbatches go by one tree, which takes memory for partial gradients."},
           {{"layout", false}, {"ranks", true}}),
+      row(&RunConfig::same_bits_leaves,
+          {.key = "run.same_bits_leaves",
+           .range = at_least(0),
+           .numerics = true,
+           .help = "Leaves of the tree of run.same_bits = \"ranks\": as many microbatches follow "
+                   "one another in each and add up their gradients in place. Ranks with other "
+                   "sequences have as many leaves each, so these bound how many there can be; "
+                   "fewer take less memory and time. 0: each microbatch is a leaf."}),
       row(&RunConfig::output,
           {.key = "run.output",
            .help =

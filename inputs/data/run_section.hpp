@@ -16,6 +16,7 @@ struct RunConfig {
   std::int64_t steps = 100;
   /// The bits of a run are those of a layout, or the same on any number of data and pipeline ranks.
   bool same_on_ranks = false;
+  std::int64_t same_bits_leaves = 0;  ///< of the tree of gradients; 0: each microbatch is one
   std::string output, mllog;
   std::int64_t log_interval = 10;
   bool router_load = false;       ///< tokens of each expert are told to the host in every step

@@ -20,13 +20,27 @@ namespace {
 
 /// The first microbatch stores what the others add to, and the last completes it; those between are
 /// alike, so they are one section that repeats.
-RankPasses one_by_one(int microbatches, const std::function<std::vector<Pass>(Pass)>& passes_of) {
+/// @param leaf microbatches of which that is so; 1: all of them
+RankPasses one_by_one(int microbatches, int leaf,
+                      const std::function<std::vector<Pass>(Pass)>& passes_of) {
   RankPasses passes;
-  passes.push_back({"first", 1, passes_of({.slot = 0, .last = microbatches == 1})});
-  if (microbatches > 2)
-    passes.push_back({"body", microbatches - 2, passes_of({.slot = 1, .accumulate = true})});
-  if (microbatches > 1)
-    passes.push_back({"last", 1, passes_of({.slot = 2, .accumulate = true, .last = true})});
+  const int leaves = leaf == 1 ? 1 : microbatches / leaf, of_leaf = microbatches / leaves;
+  for (int i = 0, slot = 0; i < leaves; ++i) {
+    const bool later = i > 0, last = i + 1 == leaves;
+    const auto name = [&](const char* part) {
+      return leaves == 1 ? part : fmt::format("leaf{}/{}", i, part);
+    };
+    passes.push_back(
+        {name("first"), 1,
+         passes_of({.slot = slot++, .accumulate = later, .last = last && of_leaf == 1})});
+    if (of_leaf > 2)
+      passes.push_back({name("body"), of_leaf - 2, passes_of({.slot = slot, .accumulate = true})});
+    ++slot;
+    if (of_leaf > 1)
+      passes.push_back(
+          {name("last"), 1, passes_of({.slot = slot, .accumulate = true, .last = last})});
+    ++slot;
+  }
   return passes;
 }
 
@@ -42,8 +56,8 @@ std::vector<std::int64_t> stacked(const StepShape& shape, std::int64_t width) {
 
 }  // namespace
 
-RankPasses train_one_by_one(int microbatches) {
-  return one_by_one(microbatches, [](const Pass& pass) {
+RankPasses train_one_by_one(int microbatches, int leaf) {
+  return one_by_one(microbatches, leaf, [](const Pass& pass) {
     return std::vector{of_kind(pass, Pass::Kind::forward), of_kind(pass, Pass::Kind::backward)};
   });
 }
@@ -63,7 +77,7 @@ RankPasses train_side_by_side(int microbatches) {
 }
 
 RankPasses evaluate_one_by_one(int microbatches) {
-  return one_by_one(microbatches, [](const Pass& pass) {
+  return one_by_one(microbatches, 1, [](const Pass& pass) {
     return std::vector{of_kind(pass, Pass::Kind::evaluate)};
   });
 }
@@ -137,6 +151,12 @@ parallel::Leaf PassRecorder::microbatch_of(const Pass& pass, int repeat) {
   return microbatch;
 }
 
+std::optional<parallel::Leaf> PassRecorder::leaf_of(const parallel::Leaf& microbatch) const {
+  if (options_.leaf == 1) return microbatch;
+  if (microbatch.index || (microbatch.number + 1) % options_.leaf != 0) return std::nullopt;
+  return parallel::Leaf{.number = microbatch.number / options_.leaf, .last = microbatch.last};
+}
+
 void PassRecorder::record(const Pass& pass, int repeat, const Callbacks& callbacks) {
   if (pass.kind == Pass::Kind::exchange) return exchange(pass.transfers);
   const bool backward = pass.kind == Pass::Kind::backward || pass.kind == Pass::Kind::weights;
@@ -158,9 +178,10 @@ void PassRecorder::backward(const Pass& pass, const parallel::Leaf& microbatch,
     if (pass.last && callbacks.finished) callbacks.finished(parameters, exchange_follows);
   };
   Model::Stored stored;
-  if (callbacks.stored)
+  const std::optional<parallel::Leaf> leaf = leaf_of(microbatch);
+  if (callbacks.stored && leaf)
     stored = [&](std::span<const Parameter> parameters) {
-      callbacks.stored(recorder, parameters, microbatch);
+      callbacks.stored(recorder, parameters, *leaf);
     };
   if (pass.last) recorder.behind_exchanges(callbacks.exchanged);
   const Stage& stage = this->stage(pass.chunk);
@@ -236,13 +257,14 @@ Batch PassRecorder::sizes(const Pass& pass) const {
   batch.slot = pass.slot;
   batch.later = pass.accumulate;
   batch.own_gradients = options_.own_gradients;
-  batch.accumulate = pass.accumulate && options_.values == nullptr && !batch.own_gradients;
   return batch;
 }
 
 Batch PassRecorder::next_batch(const Pass& pass) {
   const StepShape& shape = options_.shape;
   Batch batch = sizes(pass);
+  const bool adds = options_.values == nullptr || passed_[{pass.kind, 0}] % options_.leaf > 0;
+  batch.accumulate = pass.accumulate && adds && !batch.own_gradients;
   Recorder recorder(program_, model_.precision(), batch, handles_);
   recorder.set_prefix("inputs");
   const StackedInputs& inputs = options_.inputs;

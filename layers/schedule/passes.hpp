@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,8 +73,9 @@ struct PassSection {
 /// The passes of a rank in a step, as data: one recorder makes the program of any of them.
 using RankPasses = std::vector<PassSection>;
 
-/// Forward and backward of one microbatch after the other: the first, those between, the last.
-RankPasses train_one_by_one(int microbatches);
+/// Forward and backward of one microbatch after the other: the first, those between, the last. With
+/// a leaf of several (PassRecorder::Options) these three of each leaf.
+RankPasses train_one_by_one(int microbatches, int leaf = 1);
 /// Backward of each microbatch beside forward of the next, all in one section.
 RankPasses train_side_by_side(int microbatches);
 /// Forward alone.
@@ -104,22 +106,23 @@ class PassRecorder {
     /// (2) accum: gets the sum of losses and the number of counted targets, with the last stage.
     /// The program's kZLoss and kSourceLosses, if it has them, get theirs.
     Tensor loss;
-    /// Has microbatches store their gradients and values apart: these are added up by a tree. None:
-    /// each adds its own to those before.
+    /// Has microbatches store their values apart, and leaves their gradients: these are added up by
+    /// a tree. None: each microbatch adds its own to those before.
     StepValues* values = nullptr;
     bool own_gradients = false;  ///< each microbatch has gradients of its own, for `stored`
+    int leaf = 1;                ///< microbatches that add up their gradients, for `stored`
   };
 
-  /// As Model::Stored, with the microbatch: where these store gradients apart.
+  /// As Model::Stored, with the leaf: where these store gradients apart.
   using Stored = std::function<void(Recorder& recorder, std::span<const Parameter>,
-                                    const parallel::Leaf& microbatch)>;
+                                    const parallel::Leaf& leaf)>;
 
   /// @param handles of the whole recording; outlives this, as do program and model
   PassRecorder(Program& program, const Model& model, Handles& handles, Options options);
 
   /// @param finished called behind the ops that complete the gradients of some parameters
   /// @param exchanged called behind the exchanges of layers whose gradients are completed
-  /// @param stored called behind the ops that make what a microbatch adds to some gradients
+  /// @param stored called behind the ops that make what a leaf adds to some gradients
   void record(const RankPasses& passes, const Model::Finished& finished = {},
               const std::function<void()>& exchanged = {}, const Stored& stored = {});
 
@@ -145,6 +148,8 @@ class PassRecorder {
   Tensor passed(const StageTransfer& transfer);
   const Stage& stage(int chunk) const { return model_.stages()[chunk]; }
   parallel::Leaf microbatch_of(const Pass& pass, int repeat);
+  /// The leaf that is complete with a microbatch, if one is.
+  std::optional<parallel::Leaf> leaf_of(const parallel::Leaf& microbatch) const;
   void forward(const Pass& pass, const parallel::Leaf& microbatch, Recorder& recorder);
   Batch sizes(const Pass& pass) const;
   Batch next_batch(const Pass& pass);

@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include "kernels/elementwise/elementwise.hpp"
-
 namespace stowage::layers {
 
 using execution::Bucket;
@@ -17,26 +15,22 @@ constexpr const char* kTree = "tree";
 
 bool is_of_tree(const std::string& name) { return name.find("tree/") != std::string::npos; }
 
-GradientTree::GradientTree(Recorder& recorder, const execution::PersistentLayout& layout,
+GradientTree::GradientTree(Program& program, const execution::PersistentLayout& layout,
                            const parallel::SumTree& tree)
-    : program_(recorder.program()), layout_(layout), tree_(tree) {
-  recorder.set_prefix(kTree);
+    : program_(program), layout_(layout), tree_(tree) {
   for (const Bucket& bucket : layout.buckets()) {
     if (bucket.tensors.empty() ||
         layout.whole(bucket.tensors.front()).lifetime != execution::Lifetime::gradient)
       continue;
     for (const std::string& part : bucket.tensors) program_.add(layout.info(part));
     std::vector<Tensor>& kept = kept_[bucket.name];
-    for (int node = 0; node < tree.most_kept(); ++node) {
+    for (int node = 0; node < tree.most_kept(); ++node)
       kept.push_back(program_.scratch(fmt::format("{}/{}/{}", kTree, bucket.name, node),
                                       bucket.dtype, {bucket.elements}));
-      recorder.clear(fmt::format("clear/{}/{}", bucket.name, node), write(kept.back()),
-                     kernels::fill_cost(bucket.elements, bucket.dtype));
-    }
   }
 }
 
-void GradientTree::add(std::span<const Parameter> parameters, const parallel::Leaf& microbatch) {
+void GradientTree::add(std::span<const Parameter> parameters, const parallel::Leaf& leaf) {
   if (tree_.most_kept() == 0 || parameters.empty()) return;
   std::map<std::string, std::vector<Range>> ranges;  // by bucket, neighbours as one
   for (const Parameter& parameter : parameters) {
@@ -50,9 +44,8 @@ void GradientTree::add(std::span<const Parameter> parameters, const parallel::Le
   }
   for (const auto& [bucket, some] : ranges)
     program_.append(parallel::add_leaf(
-        program_,
-        fmt::format("{}/{}/{}/{}", kTree, microbatch.text(), parameters.front().name, bucket),
-        program_.find(bucket), kept_.at(bucket), some, microbatch, tree_));
+        program_, fmt::format("{}/{}/{}/{}", kTree, leaf.text(), parameters.front().name, bucket),
+        program_.find(bucket), kept_.at(bucket), some, leaf, tree_));
 }
 
 }  // namespace stowage::layers

@@ -22,6 +22,7 @@ struct Sharing {
   /// What microbatches add to a step is added by one tree: the same bits on any number of data and
   /// pipeline ranks.
   bool same_on_ranks = false;
+  int leaf_microbatches = 1;    ///< whose gradients are added in place: a leaf of their tree
   bool bf16_gradients = false;  ///< on the wire: each rank's part is rounded once, sums are wider
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
   /// Without a pipeline: backward of a microbatch goes beside forward of the next.
@@ -38,8 +39,11 @@ struct Sharing {
   /// How a bucket of gradients or parameters is shared out (all of it is held), and one of states.
   execution::Shards summed(const std::string& group) const;
   execution::Shards updated(const std::string& group) const;
-  /// Of a step's microbatches, `microbatches` of each rank.
+  /// Of a step's microbatches, `microbatches` of each rank, and of the leaves of their gradients.
   parallel::SumTree tree(int microbatches) const;
+  parallel::SumTree gradient_tree(int microbatches) const {
+    return tree(microbatches / leaf_microbatches);
+  }
 };
 
 /// Whether one tree can add the microbatches of a grid: one rank makes all sums within a

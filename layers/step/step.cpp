@@ -68,7 +68,7 @@ RankPasses training_passes(const Model& model, int microbatches, const Sharing& 
   const PipelineShape pipeline = pipeline_of(model);
   if (pipeline.ranks == 1)
     return sharing.overlap_microbatches ? train_side_by_side(microbatches)
-                                        : train_one_by_one(microbatches);
+                                        : train_one_by_one(microbatches, sharing.leaf_microbatches);
   return own(train_in_pipeline(pipeline, microbatches, sharing.schedule, sharing.stage_times,
                                sharing.delayed_weights),
              model);
@@ -140,11 +140,13 @@ void judge_rows(Recorder& recorder, const Model& model, const TrainingProgram& s
 }
 
 /// @throws Error if microbatches cannot be added by one tree on these ranks
-void require_tree(const Model& model, const Sharing& sharing) {
+void require_tree(const Model& model, const Sharing& sharing, int microbatches) {
   const parallel::GridShape& grid = model.ranks().shape;
   STOWAGE_ASSERT(one_tree(grid, model.config().tied_embeddings) && !sharing.bf16_gradients &&
                      model.further_depths() == 0,
                  "one tree of microbatches on {}", grid.describe());
+  STOWAGE_ASSERT(microbatches % sharing.leaf_microbatches == 0, "{} microbatches in leaves of {}",
+                 microbatches, sharing.leaf_microbatches);
 }
 
 /// Whether an op is of a layer of experts.
@@ -208,16 +210,16 @@ TrainingProgram record_training(const Model& model, const StepShape& shape, cons
   std::optional<StepValues> values;
   std::optional<GradientTree> tree;
   if (sharing.same_on_ranks) {
-    require_tree(model, sharing);
-    const parallel::SumTree microbatches = sharing.tree(shape.microbatches);
+    require_tree(model, sharing, shape.microbatches);
     values.emplace(recorder, step.router_losses ? model.config().layers() : 0, told_by_head(step),
-                   microbatches);
-    tree.emplace(recorder, layout, microbatches);
+                   sharing.tree(shape.microbatches));
+    tree.emplace(program, layout, sharing.gradient_tree(shape.microbatches));
   }
   PassRecorder::Stored stored;
   if (tree)
-    stored = [&](Recorder&, std::span<const Parameter> parameters,
-                 const parallel::Leaf& microbatch) { tree->add(parameters, microbatch); };
+    stored = [&](Recorder&, std::span<const Parameter> parameters, const parallel::Leaf& leaf) {
+      tree->add(parameters, leaf);
+    };
   const GradientSums sums(layout, optimizer.seed);
   const bool rounds = GradientSums::in(layout, model.precision(), model.parameters().front());
   if (rounds)
@@ -232,9 +234,9 @@ TrainingProgram record_training(const Model& model, const StepShape& shape, cons
     if (own) own->finished(parameters);
     buckets.finished(parameters, exchange_follows);
   };
-  PassRecorder(
-      program, model, handles,
-      {shape, step.inputs, step.loss_scale, step.loss, values ? &*values : nullptr, rounds})
+  PassRecorder(program, model, handles,
+               {shape, step.inputs, step.loss_scale, step.loss, values ? &*values : nullptr, rounds,
+                sharing.leaf_microbatches})
       .record(
           training_passes(model, shape.microbatches, sharing), finished, [&] { buckets.sum_due(); },
           stored);

@@ -179,7 +179,11 @@ Op RankGroup::add_by_tree(Program& program, std::string name, Piece piece,
   const Range all = range_of(program, piece);
   op.uses.push_back({piece.tensor, Access::read, {all.begin, all.begin}});
   for (int node = 0; node + 1 < most; ++node)
-    op.uses.push_back({kept.at(static_cast<std::size_t>(node)), Access::read, all});
+    op.uses.push_back(
+        {kept.at(static_cast<std::size_t>(node)), Access::read, {all.begin, all.begin}});
+  for (int node = 0; node + 1 < most; ++node)  // padding is no part of them
+    for (const execution::Use& part : program.uses(piece.tensor, all, Access::read))
+      op.uses.push_back({kept.at(static_cast<std::size_t>(node)), Access::read, part.range});
   if (!scatter) use(op, program, piece, Access::update);
   for (int r = 0; scatter && r < size(); ++r)
     use(op, program, {piece.tensor, this->share(all, r)},

@@ -67,11 +67,37 @@ struct Part {
   std::size_t kept, leaf;
 };
 
+/// Which kept nodes an op names, and what for.
+struct NamedNodes {
+  int begin, end;
+  Access access;
+};
+
+/// Nodes that a leaf of this rank between the first and the last meets, on average.
+double met_between(const SumTree& tree) {
+  int met = 0;
+  for (std::int64_t leaf = 1; leaf + 1 < tree.each; ++leaf) {
+    const detail::Merge merge = tree.merge(leaf, false);
+    met += merge.before - merge.after + 1;
+  }
+  return static_cast<double>(met) / static_cast<double>(std::max<std::int64_t>(tree.each - 2, 1));
+}
+
+NamedNodes named_nodes(const Leaf& which, const detail::Merge& merge, int kept) {
+  if (which.last) return {merge.after - 1, merge.before, Access::read};
+  if (which.index) return {0, kept, Access::update};
+  if (merge.before == 0) return {0, kept, Access::write};
+  if (merge.after > merge.before) return {merge.before, merge.after, Access::write};
+  return {merge.after - 1, merge.before, Access::update};
+}
+
 }  // namespace
 
 Op add_leaf(const Program& program, std::string name, Tensor leaf, const std::vector<Tensor>& kept,
             const std::vector<Range>& ranges, const Leaf& which, const SumTree& tree) {
   const Dtype dtype = buffer(program, leaf).dtype;
+  const detail::Merge merge = which.index ? detail::Merge{} : tree.merge(which.number, which.last);
+  const NamedNodes nodes = named_nodes(which, merge, static_cast<int>(kept.size()));
   Op op;
   op.name = std::move(name);
   if (which.index) op.uses.push_back({which.index, Access::read});
@@ -79,8 +105,8 @@ Op add_leaf(const Program& program, std::string name, Tensor leaf, const std::ve
   double elements = 0;
   for (const Range range : ranges) {
     Part part{range.end - range.begin, op.uses.size(), 0};
-    for (const Tensor tensor : kept)
-      op.uses.push_back({tensor, which.last ? Access::read : Access::update, range});
+    for (int node = nodes.begin; node < nodes.end; ++node)
+      op.uses.push_back({kept[static_cast<std::size_t>(node)], nodes.access, range});
     part.leaf = op.uses.size();
     for (const execution::Use& use :
          program.uses(leaf, range, which.last ? Access::update : Access::read))
@@ -88,19 +114,20 @@ Op add_leaf(const Program& program, std::string name, Tensor leaf, const std::ve
     parts.push_back(part);
     elements += static_cast<double>(part.count);
   }
-  // Of all leaves each is read and written once; all nodes but those of a rank's end are read, too.
-  op.cost = reading_and_writing(elements, kept.empty() ? 0 : 3, dtype);
-  op.launch = [=, sums = kept.size(), indexed = static_cast<bool>(which.index)](Queue& q, Views v) {
+  // A leaf and the nodes that it meets are read, and a sum is written.
+  const double met = which.index ? met_between(tree) : merge.before - merge.after + 1;
+  op.cost = reading_and_writing(elements, 2 + met, dtype);
+  op.launch = [=, indexed = static_cast<bool>(which.index), last = which.last](Queue& q, Views v) {
     execution::with_accumulation_type(dtype, [&]<class A>() {
       for (const Part& part : parts) {
         detail::AddLeaf<A> add{};
         add.leaf = v[part.leaf].as<A>();
-        for (std::size_t k = 0; k < sums; ++k) add.kept[k] = v[part.kept + k].as<A>();
+        for (int node = nodes.begin; node < nodes.end; ++node)
+          add.kept[node] = v[part.kept + static_cast<std::size_t>(node - nodes.begin)].as<A>();
         add.index = indexed ? v[0].as<const std::int32_t>() : nullptr;
         add.begin = tree.begin(tree.rank);
-        add.number = which.number;
-        add.last = which.last;
-        add.alone = tree.ranks == 1;
+        add.merge = merge;
+        add.last = last;
         execution::parallel_for(q, part.count, add);
       }
     });

@@ -27,6 +27,10 @@ struct SumTree {
   int first_node() const;
   /// The most nodes that any rank holds while it works on another leaf.
   int most_kept() const;
+  /// What this rank's leaf of a number does with its nodes.
+  detail::Merge merge(std::int64_t number, bool last) const {
+    return detail::merge_of(begin(rank), begin(rank) + number, last && ranks == 1);
+  }
   /// "sum, tree of 24"
   std::string text() const;
 };
@@ -44,7 +48,11 @@ struct Leaf {
 /// Adds a leaf to the nodes before it, on the compute lane: kept[k] holds node k of what is not
 /// added up yet, `ranges` of it, and of `leaf` the leaf. With the last leaf the last node comes to
 /// lie in `leaf`, the nodes before it stay where they are.
-/// @param kept SumTree::most_kept() tensors of as many elements as `leaf`, cleared before
+///
+/// A leaf whose number is known reads and writes the nodes that it meets. One whose number the
+/// device alone knows may meet any, so the first leaf says that it writes all: no leaf reads a node
+/// before another has made it.
+/// @param kept SumTree::most_kept() tensors of as many elements as `leaf`
 execution::Op add_leaf(const execution::Program& program, std::string name, execution::Tensor leaf,
                        const std::vector<execution::Tensor>& kept,
                        const std::vector<execution::Range>& ranges, const Leaf& which,
