@@ -191,11 +191,11 @@ void check(const OffloadConfig& offload, const Deck& deck) {
   if (says_auto && offload.device_budget_bytes == 0)
     throw_usage("{} needs {}: what does not fit leaves", cite(deck, &OffloadConfig::states),
                 key(&OffloadConfig::device_budget_bytes));
-  for (const std::string& name : offload.recompute) {
-    const auto kinds = inputs::layer_kinds();
-    if (std::ranges::find(kinds, name, &inputs::LayerKind::norm_module) == kinds.end()) continue;
-    throw_usage("{}: {} cannot be computed again: it is the layer's input, where reruns end",
-                cite(deck, &OffloadConfig::recompute), name);
+  for (const inputs::Module& module : inputs::saved_modules()) {
+    if (!module.again_from.empty() || !module.parts.empty()) continue;
+    if (std::ranges::find(offload.recompute, module.name) == offload.recompute.end()) continue;
+    throw_usage("{}: {} cannot be computed again: it is where reruns end",
+                cite(deck, &OffloadConfig::recompute), module.name);
   }
   if (offload.delay_until_graph && read(deck, &GraphConfig::mode) != GraphOptions::Mode::scopes)
     throw_usage("{} needs {} = \"scopes\": copies wait for the next graph",

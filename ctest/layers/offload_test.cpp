@@ -150,6 +150,18 @@ TEST(offload, every_name_alone_and_all_give_the_bits_of_the_plain_run) {
   }
 }
 
+TEST(offload, what_depths_of_further_tokens_save_leaves_by_its_name) {
+  const auto options = [](const Names& offload) {
+    forecast::TrainerOptions made = options_of(1, offload, {});
+    predict_further(made, false);
+    return made;
+  };
+  TinyRun plain(options({})), moved(options({"mtp_norm"}));
+  EXPECT_TRUE(outcome(moved) == outcome(plain));
+  // Of each of two depths the embedding, the last sum, three rstd; of the first its normed rows.
+  EXPECT_EQ(moved.trainer().training(1).executor.counters().copies_out, kSteps * (2 * 5 + 1));
+}
+
 using Form = layers::ModelConfig::Mamba::Form;
 
 forecast::TrainerOptions with_mixer(Form form, forecast::TrainerOptions options) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "inputs/deck/mtp_module.hpp"
+
 namespace stowage::inputs {
 
 std::string layer_letters() {
@@ -44,6 +46,7 @@ std::vector<Module> saved_modules() {
     if (std::ranges::find(all, one.name, &Module::name) == all.end()) all.push_back(one);
   };
   for (const LayerKind* kind : kinds) add({kind->norm_module, "layer input x (n, D), rstd (n)"});
+  add(kMtpModule);
   for (const LayerKind* kind : kinds) add({kind->input_module, "normed input (n, D)", "x"});
   for (const LayerKind* kind : kinds) std::ranges::for_each(kind->modules, add);
   return all;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "inputs/deck/mtp_module.hpp"
 #include "kernels/cross_entropy/linear_cross_entropy.hpp"
 #include "kernels/cross_entropy/loss_sum.hpp"
 #include "kernels/cross_entropy/sharded_cross_entropy.hpp"
@@ -45,11 +46,12 @@ Tensor Head::norm(Recorder& recorder, Stream stream) const {
   recorder.set_prefix("head");
   const std::int64_t n = recorder.rows();
   Saved& kept = recorder.kept<Saved>(*this);
-  const Tensor normed = hands_on_ ? recorder.saved("normed", {n, width_}, "")
+  const std::string_view module = recorder.batch().depth > 0 ? inputs::kMtpModule.name : "";
+  const Tensor normed = hands_on_ ? recorder.saved("normed", {n, width_}, module)
                                   : recorder.scratch("normed", {n, width_});
   kept.normed = normed;
-  kept.sum = recorder.saved("sum", {n, width_}, "");
-  kept.rstd = recorder.saved("rstd", recorder.accumulation(), {n}, "");
+  kept.sum = recorder.saved("sum", {n, width_}, module);
+  kept.rstd = recorder.saved("rstd", recorder.accumulation(), {n}, module);
   recorder.compute("norm",
                    kernels::AddRmsnormForward{.rows = n,
                                               .width = width_,

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "inputs/deck/mtp_module.hpp"
 #include "kernels/cross_entropy/loss_sum.hpp"
 #include "kernels/norm/rmsnorm.hpp"
 #include "layers/mixers/kinds.hpp"
@@ -154,11 +155,12 @@ Tensor Mtp::norm_backward(Recorder& recorder, const std::string& name, Tensor dy
 Stream Mtp::enter(Recorder& recorder, const Block& block, Tensor hidden) const {
   const std::int64_t n = recorder.rows();
   Saved& kept = recorder.kept<Saved>(*this);
-  kept.embedding = embedding_.forward(recorder, "");
+  const std::string_view module = inputs::kMtpModule.name;
+  kept.embedding = embedding_.forward(recorder, module);
   kept.hidden = hidden;
   recorder.set_prefix("mtp");
-  kept.embedding_rstd = recorder.saved("embedding_rstd", recorder.accumulation(), {n}, "");
-  kept.hidden_rstd = recorder.saved("hidden_rstd", recorder.accumulation(), {n}, "");
+  kept.embedding_rstd = recorder.saved("embedding_rstd", recorder.accumulation(), {n}, module);
+  kept.hidden_rstd = recorder.saved("hidden_rstd", recorder.accumulation(), {n}, module);
   const Tensor e =
       norm(recorder, "embedding_norm", kept.embedding, block.embedding_norm, kept.embedding_rstd);
   const Tensor h = norm(recorder, "hidden_norm", hidden, block.hidden_norm, kept.hidden_rstd);
