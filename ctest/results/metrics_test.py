@@ -61,6 +61,17 @@ class Metrics(unittest.TestCase):
                                       types.SimpleNamespace(minor_version=minor))
             self.assertEqual(found[:11], said, (minor, bounds))
 
+    def test_the_least_is_of_what_is_finite(self):
+        """A run of which no evaluation is finite has none."""
+        row, = (row for row in metrics.metrics() if row.tag == "train/best_val_loss")
+        (condition,) = row.when[1]
+        for losses, least in (([3.0, math.nan, 2.0, math.inf], 2.0), ([math.nan, math.inf], None)):
+            found = numpy.arange(len(losses)), numpy.array(losses)
+            result = types.SimpleNamespace(series={"train/val_loss": found}.get)
+            self.assertEqual(complete.holds(result, condition), least is not None)
+            value = recompute.SERIES["least"](found[1])
+            self.assertEqual(value, math.inf if least is None else least)
+
     def test_stalls_are_a_part_of_the_time_of_steps(self):
         """Of checkpoints that were written beside training, where the set says which were."""
         series = {"checkpoint/stall": [1.0, 2.0, 3.0], "train/step_time": [4.0] * 4}

@@ -408,9 +408,10 @@ void Recording::add_metrics(const History& history, const forecast::TrainerPlan&
     add("train/collectives_bytes", static_cast<double>(machine_.collectives_bytes()));
   if (!history.evaluations.empty()) {
     double best = HUGE_VAL;
-    for (const auto& e : history.evaluations) best = std::min(best, e.loss);
+    for (const auto& e : history.evaluations)
+      if (std::isfinite(e.loss)) best = std::min(best, e.loss);
     add("train/val_loss", history.evaluations.back().loss);
-    add("train/best_val_loss", best);
+    if (std::isfinite(best)) add("train/best_val_loss", best);
     add("train/val_perplexity", std::exp(history.evaluations.back().loss));
     add("train/val_accuracy", history.evaluations.back().accuracy);
     add("train/val_tokens", history.evaluations.back().tokens);

@@ -80,7 +80,9 @@ def holds(result, condition):
     found = result.series(name or "train/loss")
     if found is None or kind in ("steps", "series"):
         return found is not None
-    return bool(np.any(found[1] != 0) if kind == "some" else np.all(np.isfinite(found[1])))
+    finite = np.isfinite(found[1])
+    return bool({"some": np.any(found[1] != 0), "finite": np.all(finite),
+                 "partly_finite": np.any(finite)}[kind])
 
 
 def metrics_due(result):

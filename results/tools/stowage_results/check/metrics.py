@@ -18,7 +18,7 @@ PART = r"(?:\w+|\*\*?)"
 PATH = rf"{PART}(?:/{PART})*"
 TERM = rf"median(?: of {PATH})?|its \w+"
 FUNCTION = rf"function (\w+)((?: {PATH})*)"
-CONDITION = rf"run|steps|(?:series|some|finite) {PATH}"
+CONDITION = rf"run|steps|(?:series|some|finite|partly_finite) {PATH}"
 FROM = {"reading": "reading", "term": f"({TERM})", "quotient": f"(1 - )?({TERM}) / ({TERM})",
         "series": f"(last|least|sum|zeros|exp of last) of ({PATH})", "function": FUNCTION}
 DUE = {"never": "never", "samples": rf"(always|samples|its \w+ > 0|has \w+|with {PATH})",
@@ -27,8 +27,8 @@ SHOWN = {"nowhere": "nowhere", "column": r"([^:]+): (k|ms|s|T|GiB|nat)(, interva
 IN_WORDS = {
     "from": "reading, median, median of PATH, its FACT, A / B, 1 - A / B, last, least, sum, zeros "
             "or exp of last of SERIES, or function NAME",
-    "due": "always, samples, its FACT > 0, has FACT, with PATH, run, steps, series, some or finite "
-           "SERIES, these joined by and, or function NAME",
+    "due": "always, samples, its FACT > 0, has FACT, with PATH, run, steps, series, some, finite "
+           "or partly_finite SERIES, these joined by and, or function NAME",
     "shown": "HEADING: FORM of a metric without stars, with `, interval` if that has a column too"}
 
 

@@ -301,7 +301,8 @@ def rate_of_a_rank(result):
     return Figure(whole.value / ranks, whole.low / ranks, whole.high / ranks, whole.count)
 
 
-SERIES = {"last": lambda values: values[-1], "least": np.min, "sum": np.sum,
+SERIES = {"last": lambda values: values[-1], "sum": np.sum,
+          "least": lambda values: np.min(values[np.isfinite(values)], initial=np.inf),
           "zeros": lambda values: np.sum(values == 0),
           "exp of last": lambda values: math.exp(values[-1])}
 
