@@ -8,6 +8,7 @@
 #include "ctest/kernels/operator_check.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/optimizer/adamw.hpp"
+#include "kernels/optimizer/ema.hpp"
 #include "kernels/optimizer/global_norm.hpp"
 #include "kernels/optimizer/guard.hpp"
 #include "kernels/optimizer/round_sum.hpp"
@@ -447,6 +448,38 @@ TEST(optimizer_gpu, tensors_may_lie_anywhere) {
     EXPECT_LE(difference(results[i].values(), host.outputs()[i].values()),
               64 * execution::epsilon(Dtype::fp32) + execution::epsilon(results[i].dtype()))
         << "output " << i;
+}
+
+// Pieces of one element and of several chunks, more of them than one table of arguments has.
+TEST(optimizer_gpu, average_matches_fp64) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const Dtype storage : kDeviceTypes)
+    for (const bool has_master : {false, true})
+      for (const std::int32_t ok : {1, 0}) {
+        Ema op{.elements = {1, 8191, 40001},
+               .storage = storage,
+               .has_master = has_master,
+               .decay = 0.999};
+        op.elements.resize(ok != 0 ? 700 : 3, 5);
+        Arrays<Ema> o = make_arrays(op, random);
+        o.step_ok = int32_array({ok});
+        check_on_gpu(op, o, [&](std::string_view) {
+          return ok * 8 * execution::epsilon(execution::accumulation(storage));
+        });
+      }
+}
+
+TEST(optimizer_gpu, average_and_weights_change_places_to_the_bit) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const Dtype storage : kDeviceTypes) {
+    ExchangeEma op{.elements = {1, 8191, 40001},
+                   .storage = storage,
+                   .has_master = execution::accumulation(storage) != storage};
+    op.elements.resize(700, 5);
+    expect_host_bits(op, make_arrays(op, random));
+  }
 }
 
 }  // namespace

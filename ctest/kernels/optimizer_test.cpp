@@ -9,6 +9,7 @@
 #include "ctest/kernels/packed.hpp"
 #include "execution/error.hpp"
 #include "kernels/optimizer/adamw.hpp"
+#include "kernels/optimizer/ema.hpp"
 #include "kernels/optimizer/global_norm.hpp"
 
 namespace stowage::kernels::test {
@@ -389,6 +390,52 @@ TEST(optimizer, first_step_is_the_sign) {
   const State result = run(Dtype::fp64, {state}, true, 0, 0, 1)[0];
   EXPECT_NEAR(result.master[0], 1 - kRate, 1e-6);
   EXPECT_NEAR(result.master[1], 1 + kRate, 1e-6);
+}
+
+TEST(optimizer, an_average_is_the_formula) {
+  Random random;
+  for (const Dtype storage : kFloatingTypes)
+    for (const bool has_master : {false, true})
+      for (const std::int32_t ok : {1, 0}) {
+        const Ema op{
+            .elements = {7, 3001}, .storage = storage, .has_master = has_master, .decay = 0.75};
+        Arrays<Ema> o = make_arrays(op, random);
+        o.step_ok = int32_array({ok});
+        std::vector<Values> expected;
+        for (int i = 0; i < 2; ++i) {
+          const Values weight = o.tensors[i].weight.values();
+          expected.push_back(o.tensors[i].ema.values());
+          for (std::size_t j = 0; ok != 0 && j < weight.size(); ++j)
+            expected.back()[j] += 0.25 * (weight[j] - expected.back()[j]);
+        }
+        test::run(op, o);
+        for (int i = 0; i < 2; ++i)
+          EXPECT_LE(relative_error(o.tensors[i].ema.values(), expected[i]),
+                    ok * 4 * execution::epsilon(execution::accumulation(storage)));
+      }
+}
+
+TEST(optimizer, an_average_and_weights_change_places) {
+  Random random;
+  for (const Dtype storage : kFloatingTypes) {
+    const ExchangeEma op{.elements = {5, 2049},
+                         .storage = storage,
+                         .has_master = execution::accumulation(storage) != storage};
+    const Arrays<ExchangeEma> o = make_arrays(op, random);
+    const auto& one = o.tensors[1];
+    const Array& kept = op.has_master ? one.master : one.parameter;
+    const Values weight = kept.values(), average = one.ema.values();
+    test::run(op, o);
+    EXPECT_EQ(one.ema.values(), weight);
+    EXPECT_EQ(kept.values(), average);
+    EXPECT_EQ(one.parameter.values(), rounded(average, storage));
+    test::run(op, o);
+    EXPECT_EQ(one.ema.values(), average);
+    EXPECT_EQ(kept.values(), weight);
+    EXPECT_EQ(one.parameter.values(), rounded(weight, storage));
+  }
+  const ExchangeEma none{.elements = {5}, .storage = Dtype::bf16, .has_master = false};
+  EXPECT_THROW(test::run(none, make_arrays(none, random)), execution::Error);
 }
 
 }  // namespace
