@@ -189,13 +189,13 @@ class Run {
     if (options_.evaluate_only) return evaluate_only();
     history_.gradients = gradients;
     const std::int64_t last = inputs::read(deck_, &inputs::RunConfig::steps);
-    const std::string change = checkpoints_.resume(trainer_, data_.train.get());
+    const std::vector<std::string> said = checkpoints_.resume(trainer_, data_.train.get());
     rehearse();
     tokens_seen_ = checkpoints_.tokens_seen().value_or(
         static_cast<double>(checkpoints_.first_step()) * recording_.tokens_per_step());
     recording_.begin(trainer_.plan(), tokens_seen_);
     for (const std::string& changed : checkpoints_.changes()) recording_.note(changed);
-    if (!change.empty()) recording_.note(change);
+    for (const std::string& line : said) recording_.note(line);
     if (checkpoints_.resumed() && !checkpoints_.tokens_seen())
       recording_.note("# tokens seen before this run are estimated: the checkpoint has no count");
     if (data_.held_out.empty()) recording_.note("# no evaluation: too little data is held out");
@@ -241,7 +241,7 @@ class Run {
     keep_digest(checkpoints_.first_step());
     evaluate(checkpoints_.first_step());
     if (options_.logits.empty()) return true;
-    dump_logits(trainer_, data_, logits_);
+    look_at_evaluated([&] { dump_logits(trainer_, data_, logits_); });
     recording_.note(fmt::format("# logits are written to {}", options_.logits));
     return true;
   }
@@ -278,7 +278,8 @@ class Run {
 
   bool pause_due(std::int64_t done, std::int64_t last) const {
     const std::int64_t interval = inputs::read(deck_, &inputs::EvalConfig::interval);
-    return save_due(done) || digest_due(done) || (done == 1 && !rehearsed_.empty()) ||
+    return save_due(done) || digest_due(done) ||
+           (done == 1 && !rehearsed_.empty()) ||
            (interval > 0 && done % interval == 0 && done < last);
   }
 
@@ -366,9 +367,23 @@ class Run {
     return erred;
   }
 
+  /// Averages are in the place of weights meanwhile, if the deck evaluates them.
+  template <class Look>
+  void look_at_evaluated(Look&& look) {
+    const bool averages = trainer_.plan().ema_exchange() != nullptr;
+    if (averages) trainer_.exchange_ema();
+    look();
+    if (!averages) return;
+    trainer_.exchange_ema();
+    trainer_.device().synchronize();
+    loop_.restart_clock();
+  }
+
   void evaluate(std::int64_t step) {
     if (data_.held_out.empty()) return;
-    const Evaluations found = loop_.evaluate(inputs::read(deck_, &inputs::EvalConfig::steps));
+    Evaluations found;
+    look_at_evaluated(
+        [&] { found = loop_.evaluate(inputs::read(deck_, &inputs::EvalConfig::steps)); });
     const Evaluation& all = found.all;
     history_.evaluations.push_back({step, all.loss, all.accuracy, all.tokens, all.targets});
     recording_.evaluation(step, found);

@@ -187,6 +187,46 @@ def a_published_folder_is_continued(r):
     assert folder in said and read == imported, (read, imported)
 
 
+@case
+def averages_are_evaluated_published_and_continued(r):
+    """What a run says of its averages is what their export says of itself, to the bit."""
+    model = r.source / "ctest" / "drivers" / "interop" / "fixtures" / "nemotron_h" / "model"
+    r.run("convert", "import", model, "--out", "weights", "--deck", "it.toml")
+    keys = ["it.toml", "train.dtype=bf16", "train.seq_length=16", "train.global_batch_size=2",
+            "eval.steps=2"]
+    run = [*keys, "run.steps=3", "optim.lr=1e-2", "optim.ema_decay=0.7", "eval.interval=1",
+           f"checkpoint.resume=hf:{model}", "validate.finite_differences=off"]
+    r.run("train", *run, "run.output=off.h5", "checkpoint.directory=off")
+    said = r.run("train", *run, "eval.ema=true", "run.output=on.h5", "checkpoint.directory=ck")
+    assert said.count("validation loss of averaged weights") == 3, said
+    r.run("convert", "export", "ck", "--weights", "ema", "--out", "out")
+    r.run("convert", "export", "ck", "--out", "trained")
+    alone = [*keys, "--evaluate-only", "checkpoint.directory="]
+    r.run("train", *alone, "checkpoint.resume=hf:out", "run.output=out.h5")
+    r.run("train", *alone, "checkpoint.resume=hf:trained", "run.output=trained.h5")
+    r.run("train", *alone, "checkpoint.resume=ck/step_00000003.h5", "optim.ema_decay=0.7",
+          "eval.ema=true", "run.output=ck.h5")
+    found, digests = {}, {}
+    for name in ("off", "on", "out", "trained", "ck"):
+        with h5py.File(f"{name}.h5") as file:
+            found[name] = file["/series/train/val_loss"][-1]
+            digests[name] = file["/validation/state_digest"][-1][1]
+    assert found["on"] == found["out"] == found["ck"] != found["off"] == found["trained"], found
+    assert digests["on"] == digests["off"] == digests["ck"], digests
+    prompt = ["--prompt", "1 2 3", "--tokens", "4"]
+    apart = ["checkpoint.directory="]
+    lines = [r.generate(*prompt, *more, keys=[*keys, *apart])[1]
+             for more in (("checkpoint.resume=ck/step_00000003.h5", "--weights", "ema"),
+                          ("checkpoint.resume=hf:out",))]
+    assert lines[0] == lines[1], lines
+    for name, weights in (("ema", "hf:out"), ("ema", "weights/step_00000000.h5"),
+                          ("mean", "ck/step_00000003.h5")):
+        r.refuse("--prompt", "1", "--tokens", "2", "--weights", name,
+                 f"checkpoint.resume={weights}", keys=[*keys, *apart], says=[f"--weights {name}"])
+    done = r.start("convert", "export", "weights", "--weights", "ema", "--out", "none")
+    assert done.returncode == 2 and b"ema/" in done.stderr, done.stderr
+
+
 @case(ranks=2)
 def one_process_takes_what_any_grid_saved(r):
     keys = ["parallel.tensor=2", "checkpoint.directory=two", "train.dtype=bf16"]

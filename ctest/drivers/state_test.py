@@ -98,6 +98,45 @@ def the_first_step_repeats_itself(r):
     assert "replayed_step" not in checks("more.h5")  # it has no first step
 
 
+def tensors(path, state):
+    with h5py.File(path) as file:
+        return {name: node[:] for name, node in file[f"tensors/{state}"].items()}
+
+
+@case(ranks=2)
+def averages_are_a_state_like_others(r):
+    keys = ["train.dtype=bf16", "parallel.bucket_elements=1024", "optim.decay_steps=6",
+            "validate.finite_differences=off", "validate.replayed_step=false"]
+    averaged = "optim.ema_decay=0.75"
+    r.run(*keys, averaged, "run.output=whole.h5", ranks=2)
+    away = [*keys, averaged, "parallel.zero=1", "offload.states=ema", "eval.ema=true",
+            "eval.interval=2", "eval.steps=1", "checkpoint.directory=ckpt"]
+    r.run(*away, "run.steps=3", "run.output=first.h5", ranks=2)
+    r.run(*away, "run.output=rest.h5")  # on one rank
+    r.run(*away, "run.output=again.h5", "checkpoint.resume=ckpt/step_00000003.h5",
+          "checkpoint.directory=other", ranks=2)
+    assert states("again.h5")[6] == states("whole.h5")[6]
+    assert states("rest.h5")[6] == digest_of_checkpoint("ckpt/step_00000006.h5")
+    # One that begins in the middle begins at the weights; one that ends is dropped.
+    r.run(*keys, "run.steps=2", "checkpoint.directory=none", "run.output=none.h5")
+    r.refuse(*keys, averaged, "checkpoint.directory=none", says=["optim.ema_decay = 0.75"])
+    r.refuse(*keys, averaged, "eval.ema=true", "--evaluate-only",
+             "checkpoint.resume=none/step_00000002.h5", says=["no averages of weights", "eval.ema"])
+    said = r.run(*keys, averaged, "run.steps=3", "checkpoint.directory=none",
+                 "checkpoint.allow_changes=true", "run.output=begun.h5").stdout
+    assert "# the checkpoint has no average of weights: it begins at its weights" in said, said
+    before, after = (tensors(f"none/step_0000000{step}.h5", "master") for step in (2, 3))
+    for name, average in tensors("none/step_00000003.h5", "ema").items():
+        wanted = 0.75 * before[name] + 0.25 * after[name]
+        assert numpy.allclose(average, wanted, rtol=1e-6, atol=1e-8), name
+    said = r.run(*keys, "run.steps=4", "checkpoint.directory=none",
+                 "checkpoint.allow_changes=true", "run.output=ended.h5").stdout
+    assert "# the checkpoint's average of weights is dropped" in said, said
+    r.refuse(*keys, "eval.ema=true", says=["eval.ema = true", "optim.ema_decay = 0", "0.999"])
+    r.refuse(*keys, averaged, "eval.ema=true", "optim.state_dtype=fp8",
+             says=["eval.ema = true", 'optim.state_dtype = "fp8"', '"fp32", "bf16"'])
+
+
 @case
 def gradients_are_compared_with_differences(r):
     r.run("run.output=auto.h5")

@@ -2,6 +2,7 @@
 // follow from its row.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -65,6 +66,10 @@ TEST(optimizers, one_state_takes_less_memory_by_part) {
       elements * (2 + 4 + 1 + 2));
   host = {.names = {"master", "adam_v"}, .fraction = 0.5};
   EXPECT_EQ(state_bytes(layers::kAdamw), elements * (2 + 4 + 2 + 4 + 2));
+  EXPECT_EQ(forecast::count_bytes(plan.model(), microbatch, {}, {.ema = true}, false,
+                                  plan.options().sharing.ranks)
+                .embedding.state,
+            elements * (2 + 4 + 4 + 8 + 4));
 }
 
 TEST(optimizers, steps_of_momentum_are_those_of_its_formula) {
@@ -87,6 +92,70 @@ TEST(optimizers, steps_of_momentum_are_those_of_its_formula) {
       EXPECT_EQ(run.read(p.name), values[p.name]) << p.name;
     }
   }
+}
+
+/// The average of the weights that three steps leave: masters, or parameters without them.
+void expect_average(forecast::TrainerOptions options, Dtype storage, const char* what) {
+  constexpr double kDecay = 0.75;
+  options.optimizer.ema_decay = kDecay;
+  options.optimizer.lr_factors = {"embedding.weight 0"};  // frozen
+  TinyRun run(std::move(options));
+  const std::vector<layers::Parameter> parameters = run.trainer().plan().model().parameters();
+  std::map<std::string, std::vector<double>> averages;
+  const std::string trained = parameters.front().name, frozen = "embedding.weight";
+  const bool has_master = run.trainer().plan().layout().is_part(layers::master_name(trained));
+  const auto weight = [&](const std::string& name) {
+    return run.read(has_master ? layers::master_name(name) : name);
+  };
+  for (const layers::Parameter& p : parameters) {
+    averages[p.name] = weight(p.name);
+    if (storage == Dtype::fp64 || has_master) {
+      EXPECT_EQ(run.read("ema/" + p.name), averages[p.name]) << p.name;
+    }
+  }
+  for (int step = 0; step < 3; ++step) {
+    run.train(step, 1e-2);
+    for (const layers::Parameter& p : parameters) {
+      const std::vector<double> now = weight(p.name), found = run.read("ema/" + p.name);
+      std::vector<double>& average = averages[p.name];
+      ASSERT_EQ(found.size(), average.size());
+      for (std::size_t i = 0; i < now.size(); ++i) {
+        average[i] = kDecay * average[i] + (1 - kDecay) * now[i];
+        // Each step rounds three times; without masters it begins at weights that are not rounded.
+        const double size = std::abs(average[i]) + std::abs(now[i]);
+        const Dtype begun =
+            has_master || storage == Dtype::fp64 ? execution::accumulation(storage) : storage;
+        EXPECT_NEAR(found[i], average[i], 12 * execution::epsilon(begun) * size) << p.name << what;
+      }
+    }
+  }
+  EXPECT_NE(averages[trained], weight(trained));
+  EXPECT_EQ(averages[frozen], weight(frozen));
+}
+
+TEST(optimizers, an_average_is_that_of_its_formula) {
+  for (const Dtype storage : {Dtype::fp64, Dtype::fp32, Dtype::bf16}) {
+    expect_average(options_of(layers::kAdamw, storage), storage, "");
+    forecast::TrainerOptions windows = options_of(layers::kMuon, storage);
+    windows.optimizer.window_elements = execution::kBucketGrain;
+    windows.state.host.names = {"ema"};
+    expect_average(windows, storage, " on the host");
+  }
+  forecast::TrainerOptions bytes = options_of(layers::kAdamw, Dtype::bf16);
+  bytes.state.type = {&layers::kStatesOf3Bytes};
+  expect_average(bytes, Dtype::bf16, " of three bytes");
+}
+
+TEST(optimizers, an_average_changes_no_bit_of_what_is_trained) {
+  forecast::TrainerOptions options = options_of(layers::kAdamw, Dtype::bf16);
+  TinyRun plain(options);
+  options.optimizer.ema_decay = 0.9;
+  TinyRun averaged(options);
+  for (TinyRun* run : {&plain, &averaged})
+    for (int step = 0; step < 2; ++step) run->train(step, 1e-2);
+  for (const layers::Parameter& p : plain.trainer().plan().model().parameters())
+    for (const std::string& name : {p.name, layers::master_name(p.name), "adam_v/" + p.name})
+      EXPECT_EQ(plain.read(name), averaged.read(name)) << name;
 }
 
 }  // namespace

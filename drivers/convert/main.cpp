@@ -47,7 +47,7 @@ void run_import(int argc, const char* const* argv) {
 
 void run_export(int argc, const char* const* argv) {
   run::ExportOptions options;
-  std::string checkpoint, shard = "5 GiB";
+  std::string checkpoint, shard = "5 GiB", weights = "trained";
   CLI::App app("The weights of a checkpoint to a Hugging Face folder", "stowage_convert export");
   app.add_option("checkpoint", checkpoint, "A checkpoint, or a folder of them: its latest")
       ->type_name("PATH")
@@ -64,7 +64,11 @@ void run_export(int argc, const char* const* argv) {
       ->type_name("NAME");
   app.add_option("--shard-size", shard, "Bytes of a file at most (default 5 GiB)")
       ->type_name("BYTES");
+  app.add_option("--weights", weights,
+                 "trained, or ema: averages that optim.ema_decay has kept (default trained)")
+      ->type_name("NAME");
   if (!run::parsed(app, argc, argv)) return;
+  options.weights = run::weights_called(weights);
   const auto bytes = inputs::parse_bytes(shard);
   if (!bytes || *bytes < 1)
     throw_usage("--shard-size {}: allowed: bytes above 0, such as 512 MiB", shard);

@@ -20,6 +20,7 @@
 #include "run/generate/generator.hpp"
 #include "run/machine/host_memory.hpp"
 #include "run/machine/machine.hpp"
+#include "run/state/weights.hpp"
 #include "version/version.hpp"
 
 namespace stowage::drivers {
@@ -63,10 +64,11 @@ Deck read_deck(inputs::CommandLine command, bool initial_weights) {
 }
 
 /// What the model's weights are, for people.
-std::string weights_text(const run::Checkpointing& checkpoints) {
+std::string weights_text(const run::Checkpointing& checkpoints, run::Weights which) {
   if (!checkpoints.resumed()) return "initial, which no training has changed";
   if (!checkpoints.from()) return checkpoints.found();
-  return fmt::format("{}, of step {}", checkpoints.found(), checkpoints.first_step());
+  return fmt::format("{}, of step {}{}", checkpoints.found(), checkpoints.first_step(),
+                     which == run::Weights::ema ? ", averaged" : "");
 }
 
 std::string sampling_text(const GenerateOptions& options) {
@@ -103,6 +105,7 @@ void generate(const parallel::Communicator& world, const inputs::CommandLine& co
   if (world.size() != 1)
     throw_usage("stowage_generate is one process; {} were started", world.size());
   check(options);
+  const run::Weights which = run::weights_called(options.weights);
   const Deck deck = read_deck(command, options.initial_weights);
   if (command.print_config) {
     fmt::print("{}", deck.text());
@@ -128,14 +131,18 @@ void generate(const parallel::Communicator& world, const inputs::CommandLine& co
   }
   run::Machine machine(deck, world);
   const auto trainer = make_trainer(deck, machine, {std::ssize(prompts), window});
-  (void)checkpoints.resume(*trainer, nullptr);
+  if (which == run::Weights::ema)
+    checkpoints.load_averages(*trainer);
+  else
+    (void)checkpoints.resume(*trainer, nullptr);
   fmt::print(
       "# stowage_generate {} ({})\n#   weights   {}\n#   backend   {}\n#   dtype     {}\n"
       "#   window    {} tokens\n#   kept      {} bytes of states and caches\n#   tokens    {}\n"
       "#   choice    {}\n",
-      version::build_info().release, version::build_info().git_describe, weights_text(checkpoints),
-      machine.backend().name(), execution::name(inputs::read(deck, &inputs::TrainConfig::dtype)),
-      window, trainer->plan().layout().bytes(execution::Lifetime::sequence_state),
+      version::build_info().release, version::build_info().git_describe,
+      weights_text(checkpoints, which), machine.backend().name(),
+      execution::name(inputs::read(deck, &inputs::TrainConfig::dtype)), window,
+      trainer->plan().layout().bytes(execution::Lifetime::sequence_state),
       form == TextForm::bytes ? "bytes of UTF-8 text" : "ids of a tokenizer that is not known here",
       sampling_text(options));
   for (const std::string& changed : checkpoints.changes()) fmt::print("{}\n", changed);

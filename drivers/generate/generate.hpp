@@ -17,6 +17,7 @@ struct GenerateOptions {
   double temperature = 0;
   double top_p = 1;
   std::int64_t seed = 0;
+  std::string weights = "trained";
   bool initial_weights = false;
 };
 

@@ -171,6 +171,8 @@ std::string programs_text(const forecast::TrainerPlan& run, bool timed) {
   for (const auto& evaluation : run.evaluation())
     row("evaluation, " + documents(evaluation->recorded.shape.capacity), evaluation->plan,
         evaluation->plan.time_s);
+  if (const auto* exchange = run.ema_exchange())
+    row("exchange of averages and weights", exchange->plan, exchange->plan.time_s);
   return text;
 }
 

@@ -20,24 +20,27 @@ using layers::PassTimes;
 using parallel::Axis;
 
 constexpr double kNormBytes = 4;
-/// Bytes of an element's states, with a master among them.
+/// Bytes of an element's states, with a master and an average among them.
 double state_bytes(const layers::StateOptions& state, layers::Precision precision,
                    const layers::Optimizer& rule) {
-  std::size_t sum =
-      state.type.has_master(precision) ? execution::size_bytes(precision.accumulation()) : 0;
+  const std::size_t accum = execution::size_bytes(precision.accumulation());
+  std::size_t sum = (state.type.has_master(precision) ? accum : 0) + (state.ema ? accum : 0);
   for (std::size_t i = 0; i < rule.states.size(); ++i)
     sum += execution::size_bytes(state.type.of(i, precision));
   return static_cast<double>(sum);
 }
 
 /// What the optimizer moves for an element: its gradient read, its states read and written, and the
-/// weight written, which without a master is read too.
+/// weight written, which without a master is read too. An average reads the master or the weight
+/// once more.
 double update_bytes(const layers::StateOptions& state, layers::Precision precision,
                     const layers::Optimizer& rule) {
   const auto weight = static_cast<double>(execution::size_bytes(precision.storage));
+  const auto accum = static_cast<double>(execution::size_bytes(precision.accumulation()));
+  const bool has_master = state.type.has_master(precision);
+  const double averaged = !state.ema ? 0 : has_master ? accum : weight;
   return static_cast<double>(execution::size_bytes(state.type.gradient(precision))) +
-         2 * state_bytes(state, precision, rule) +
-         (state.type.has_master(precision) ? 1 : 2) * weight;
+         2 * state_bytes(state, precision, rule) + (has_master ? 1 : 2) * weight + averaged;
 }
 
 parallel::GridShape without(parallel::GridShape shape, std::initializer_list<Axis> axes) {
@@ -214,7 +217,8 @@ void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const 
   const double wire = bf16_wire ? 2 : gradient;
   const auto bucket = static_cast<double>(inputs::read(deck_, &ParallelConfig::bucket_elements));
   const layers::Optimizer& optimizer = inputs::read<layers::OptimizerChoice>(deck_).row();
-  const layers::StateOptions state{.optimizer = &optimizer, .type = type};
+  const bool ema = inputs::read(deck_, &layers::OptimizerConfig::ema_decay) > 0;
+  const layers::StateOptions state{.ema = ema, .optimizer = &optimizer, .type = type};
   double sums_s = 0, gathers_s = 0, tail_s = 0;
   for (const auto& [group_and_kind, count] : elements.counts) {
     const auto& [group, whole] = group_and_kind;

@@ -19,7 +19,8 @@ PartBytes& at(PartMemory& memory, int part) {
   return layer < memory.layers.size() ? memory.layers[layer] : memory.head;
 }
 
-/// Bytes of an element's states, with a master among them, that a rank has on the device.
+/// Bytes of an element's states, with a master and an average among them, that a rank has on the
+/// device.
 double states_on_device(const layers::StateOptions& state, layers::Precision precision,
                         const layers::Optimizer& rule) {
   const auto on_host = [&](std::string_view name) {
@@ -28,6 +29,7 @@ double states_on_device(const layers::StateOptions& state, layers::Precision pre
   };
   const auto accum = static_cast<double>(size_bytes(precision.accumulation()));
   double sum = state.type.has_master(precision) ? accum * (1 - on_host(layers::kMaster)) : 0;
+  if (state.ema) sum += accum * (1 - on_host(layers::kEma));
   for (std::size_t i = 0; i < rule.states.size(); ++i)
     sum += static_cast<double>(size_bytes(state.type.of(i, precision))) *
            (1 - on_host(rule.states[i]));

@@ -78,8 +78,7 @@ DeviceRoom device_room(const PipelineInputs& options, const OneMicrobatch& micro
   const offload::Rates& rates = options.rates;
   return {static_cast<double>(policy.device_budget_bytes),
           rates.duplex_slowdown() / std::min(rates.d2h_bytes_per_s, rates.h2d_bytes_per_s),
-          count_bytes(microbatch.model(), microbatch.program(), policy,
-                      {.optimizer = options.optimizer, .host = options.host}, options.zero,
+          count_bytes(microbatch.model(), microbatch.program(), policy, options.state, options.zero,
                       options.ranks),
           {}};
 }

@@ -18,8 +18,7 @@ struct PipelineInputs {
   offload::Policy policy = {};
   bool zero = false;             ///< see Sharing
   double zero_bubble_bytes = 0;  ///< see Sharing
-  const layers::Optimizer* optimizer = &layers::kAdamw;
-  layers::StatesOnHost host = {};
+  layers::StateOptions state = {};
 };
 
 /// How a model is cut and its microbatches passed on, and what that is expected to take. Every rank

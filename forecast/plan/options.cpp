@@ -94,22 +94,25 @@ layers::OptimizerConfig optimizer(const Deck& deck) {
   return config;
 }
 
+/// @param besides the states of the rule: master and ema, if there are any
 /// @throws Error (exit 2) if a name is no state of the optimizer
 layers::StatesOnHost states_on_host(const Deck& deck, const layers::Optimizer& rule,
-                                    bool has_master) {
+                                    const std::vector<std::string_view>& besides) {
   const auto offload = read<offload::OffloadConfig>(deck);
   layers::StatesOnHost host{.fraction = offload.states_fraction,
                             .automatic = offload.automatic_states()};
   for (const std::string& word : offload.states) {
     const std::size_t before = host.names.size();
     const bool all = word == "auto" || word == "all";
-    if (has_master && (all || word == layers::kMaster)) host.names.emplace_back(layers::kMaster);
+    for (const std::string_view state : besides)
+      if (all || word == state) host.names.emplace_back(state);
     for (const std::string_view state : rule.all_states())
       if (all || word == "moments" || word == state) host.names.emplace_back(state);
     if (host.names.size() == before)
-      execution::throw_usage("{}: {} is no state of {}; allowed: auto, all, {}moments, {}",
+      execution::throw_usage("{}: {} is no state of {}; allowed: auto, all, {}{}moments, {}",
                              inputs::cite(deck, &offload::OffloadConfig::states), word, rule.name,
-                             has_master ? "master, " : "", fmt::join(rule.all_states(), ", "));
+                             fmt::join(besides, ", "), besides.empty() ? "" : ", ",
+                             fmt::join(rule.all_states(), ", "));
   }
   return host;
 }
@@ -144,6 +147,22 @@ int leaf_microbatches(const Deck& deck, std::int64_t microbatches, const paralle
   const auto leaves = read(deck, &inputs::RunConfig::same_bits_leaves);
   if (leaves == 0) return 1;
   return static_cast<int>(microbatches * ranks.sequences().parts / leaves);
+}
+
+/// @throws Error (exit 2) if averages are to be evaluated that there are not, or that cannot change
+/// places with weights
+void check_averages(const Deck& deck, const TrainerOptions& options) {
+  if (!read(deck, &inputs::EvalConfig::ema)) return;
+  if (options.optimizer.ema_decay == 0)
+    execution::throw_usage("{} needs averages of the weights: {}; allowed: above 0, such as 0.999",
+                           cite(deck, &inputs::EvalConfig::ema),
+                           cite(deck, &layers::OptimizerConfig::ema_decay));
+  if (options.precision.has_master() && !options.state.type.format->master)
+    execution::throw_usage(
+        "{} needs masters, which {} does not have; allowed with it: {}",
+        cite(deck, &inputs::EvalConfig::ema), cite(deck, &layers::StateType::format),
+        inputs::names_of(layers::kStateFormats,
+                         [](const layers::StateFormat& format) { return format.master; }));
 }
 
 layers::Sharing sharing(const Deck& deck, const ParallelConfig& grid, std::int64_t microbatches,
@@ -195,8 +214,12 @@ TrainerOptions trainer_options(const Deck& deck, const RunNeeds& needs, std::int
   options.state.optimizer = &read<layers::OptimizerChoice>(deck).row();
   options.state.type = read<layers::StateType>(deck);
   check_formats(deck, options, ranks.size());
-  options.state.host = states_on_host(deck, *options.state.optimizer,
-                                      options.state.type.has_master(options.precision));
+  check_averages(deck, options);
+  options.evaluates_ema = needs.evaluates && read(deck, &inputs::EvalConfig::ema);
+  std::vector<std::string_view> besides;
+  if (options.state.type.has_master(options.precision)) besides.push_back(layers::kMaster);
+  if (options.optimizer.ema_decay > 0) besides.push_back(layers::kEma);
+  options.state.host = states_on_host(deck, *options.state.optimizer, besides);
   options.optimizer.window_elements = window_elements(grid.bucket_elements);
   options.sharing = sharing(deck, grid, microbatches, ranks);
   options.seed = static_cast<std::uint64_t>(read(deck, &inputs::RunConfig::seed));

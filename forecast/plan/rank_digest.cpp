@@ -20,6 +20,7 @@ RankText rank_text(const inputs::Deck& deck, int stage) {
           *training);
   for (const auto& evaluation : run.evaluation())
     add(fmt::format("evaluate, {} documents", evaluation->recorded.shape.capacity), *evaluation);
+  if (const auto* exchange = run.ema_exchange()) add("exchange of averages", *exchange);
   return text;
 }
 

@@ -41,6 +41,14 @@ TrainerOptions with_exchanges(TrainerOptions options, const Expected& expected) 
   return options;
 }
 
+/// With what the numbers of the optimizer ask for.
+layers::StateOptions states_kept(const TrainerOptions& options) {
+  layers::StateOptions state = options.state;
+  state.running_norm = options.optimizer.spikes.factor > 0;
+  state.ema = options.optimizer.ema_decay > 0;
+  return state;
+}
+
 /// All that is decided, by what is expected and by other options.
 TrainerOptions decided(const TrainerOptions& options, const Expected& expected) {
   TrainerOptions all = with_exchanges(options, expected);
@@ -51,7 +59,7 @@ TrainerOptions decided(const TrainerOptions& options, const Expected& expected) 
     all.sharing.stage_times = pipeline->times;
     if (pipeline->delayed) all.sharing.delayed_weights = pipeline->delayed->microbatches;
   }
-  all.state.running_norm = options.optimizer.spikes.factor > 0;
+  all.state = states_kept(options);
   if (all.state.host.automatic) all.state.host = choose_states(all);
   return all;
 }
@@ -69,10 +77,10 @@ std::vector<double> capacity_factors(const TrainerOptions& options) {
 
 PipelineInputs pipeline_inputs(const TrainerOptions& options) {
   PipelineInputs expected{
-      options.model,           options.precision,        options.step,
-      options.sharing.ranks,   options.sharing.schedule, options.planner.rates,
-      options.planner.policy,  options.sharing.zero,     options.sharing.zero_bubble_bytes,
-      options.state.optimizer, options.state.host};
+      options.model,          options.precision,        options.step,
+      options.sharing.ranks,  options.sharing.schedule, options.planner.rates,
+      options.planner.policy, options.sharing.zero,     options.sharing.zero_bubble_bytes,
+      states_kept(options)};
   expected.step.capacity = options.capacities.back();
   expected.step.capacity_factor = capacity_factors(options).front();
   return expected;
@@ -125,6 +133,9 @@ TrainerPlan::TrainerPlan(const TrainerOptions& options)
     for (const std::int64_t capacity : options_.capacities) evaluate(capacity);
   if (options_.decode.sequences > 0) plan_decode();
   if (options_.state.weights_only) return;
+  if (options_.evaluates_ema)
+    ema_exchange_ =
+        planned(record_ema_exchange(model_, options_.optimizer, layout_, options_.sharing));
   plan_smallest();
   if (options_.larger_classes) plan_larger();
 }
@@ -204,6 +215,20 @@ void TrainerPlan::plan_decode() {
   decode_->plan = offload::make_plan(decode_->recorded.program, layout_, options_.planner);
 }
 
+std::unique_ptr<TrainerPlan::Between> TrainerPlan::planned(layers::BetweenSteps recorded) const {
+  auto between = std::make_unique<Between>();
+  between->recorded = std::move(recorded);
+  between->plan = offload::make_plan(between->recorded.program, layout_, options_.planner);
+  return between;
+}
+
+std::vector<const TrainerPlan::Between*> TrainerPlan::between() const {
+  std::vector<const Between*> all;
+  for (const Between* one : {ema_exchange_.get()})
+    if (one != nullptr) all.push_back(one);
+  return all;
+}
+
 std::unique_ptr<TrainerPlan::Training> TrainerPlan::record(std::int64_t capacity,
                                                            double capacity_factor) const {
   layers::StepShape shape = options_.step;
@@ -269,6 +294,7 @@ std::size_t TrainerPlan::bytes(execution::Region region) const {
     for (const auto& training : of_class) most = std::max(most, training->plan.bytes[at]);
   for (const auto& evaluation : evaluation_) most = std::max(most, evaluation->plan.bytes[at]);
   if (decode_) most = std::max(most, decode_->plan.bytes[at]);
+  for (const Between* one : between()) most = std::max(most, one->plan.bytes[at]);
   return most;
 }
 
@@ -283,6 +309,7 @@ std::vector<execution::QueueInfo> TrainerPlan::compute_queues() const {
     for (const auto& training : of_class) add(training->plan);
   for (const auto& evaluation : evaluation_) add(evaluation->plan);
   if (decode_) add(decode_->plan);
+  for (const Between* one : between()) add(one->plan);
   return queues;
 }
 
@@ -294,6 +321,7 @@ std::vector<execution::PlannedProgram> TrainerPlan::programs() const {
   for (const auto& evaluation : evaluation_)
     all.push_back({&evaluation->recorded.program, &evaluation->plan});
   if (decode_) all.push_back({&decode_->recorded.program, &decode_->plan});
+  for (const Between* one : between()) all.push_back({&one->recorded.program, &one->plan});
   return all;
 }
 

@@ -9,6 +9,7 @@
 #include "forecast/pipeline/choose_exchange.hpp"
 #include "forecast/pipeline/pipeline_plan.hpp"
 #include "layers/state/state.hpp"
+#include "layers/step/between_steps.hpp"
 #include "layers/step/decode.hpp"
 #include "layers/step/step.hpp"
 #include "offload/planner.hpp"
@@ -23,6 +24,7 @@ struct TrainerOptions {
   layers::StepShape step;                   ///< without capacity
   int evaluation_microbatches = 1;          ///< of the evaluation program; 0: none is made
   layers::Logits logits{};                  ///< that evaluations leave behind
+  bool evaluates_ema = false;               ///< averages of weights are put in their place for them
   layers::DecodeShape decode;               ///< of a program for one more token; 0: none is made
   std::vector<std::int64_t> capacities{1};  ///< documents of a microbatch, ascending
   /// Classes of room for rows of experts that ranks share: so many times those of balanced ranks,
@@ -71,6 +73,10 @@ class TrainerPlan {
     layers::DecodeProgram recorded;
     execution::Plan plan;
   };
+  struct Between {
+    layers::BetweenSteps recorded;
+    execution::Plan plan;
+  };
 
   /// With what is decided by what is expected().
   const TrainerOptions& options() const { return options_; }
@@ -89,6 +95,8 @@ class TrainerPlan {
   const std::vector<std::unique_ptr<Evaluation>>& evaluation() const { return evaluation_; }
   /// Null: none was asked for.
   const Decode* decode() const { return decode_.get(); }
+  /// Likewise the program between steps.
+  const Between* ema_exchange() const { return ema_exchange_.get(); }
   /// The queues on which compute is issued and captured, each name once. Those that only launch
   /// graphs are not among them.
   std::vector<execution::QueueInfo> compute_queues() const;
@@ -126,6 +134,9 @@ class TrainerPlan {
   void plan_larger();
   void evaluate(std::int64_t capacity);
   void plan_decode();
+  std::unique_ptr<Between> planned(layers::BetweenSteps recorded) const;
+  /// Those between steps that there are.
+  std::vector<const Between*> between() const;
 
   Expected expected_;
   TrainerOptions options_;
@@ -136,6 +147,7 @@ class TrainerPlan {
   std::vector<std::vector<std::unique_ptr<Training>>> training_;  ///< by class and capacity
   std::vector<std::unique_ptr<Evaluation>> evaluation_;
   std::unique_ptr<Decode> decode_;
+  std::unique_ptr<Between> ema_exchange_;
 };
 
 }  // namespace stowage::forecast

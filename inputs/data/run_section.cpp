@@ -131,6 +131,11 @@ std::vector<Row<EvalConfig>> rows<EvalConfig>() {
                    "held-out "
                    "token once, whatever the batch, but for documents that long_documents drops. "
                    "Sequences that count nothing fill up the last batch."}),
+      row(&EvalConfig::ema,
+          {.key = "eval.ema",
+           .help = "Evaluate the averages of optim.ema_decay in place of the weights, rounded to "
+                   "train.dtype. They change places before an evaluation and behind it, which "
+                   "changes no bit of what is trained."}),
   };
 }
 

@@ -40,6 +40,7 @@ struct TrainConfig {
 struct EvalConfig {
   std::int64_t interval = 0;
   std::int64_t steps = 0;  ///< batches; 0: all that is held out
+  bool ema = false;        ///< by averages of the weights in their place
 };
 
 template <>

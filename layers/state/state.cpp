@@ -115,6 +115,9 @@ PersistentLayout lay_out_state(const std::vector<Parameter>& parameters,
         add(
             rule->states[i], Lifetime::optimizer_state, options.type.of(i, precision),
             [&](const std::string& name) { return state_name(rule->states[i], name); }, rule);
+    if (options.ema)
+      add(kEma, Lifetime::optimizer_state, accum,
+          [](const std::string& name) { return state_name(kEma, name); });
   }
   for (const execution::TensorInfo& state : states) {
     layout.open_bucket(state.name, "", state.buffers[0].dtype);
@@ -147,6 +150,7 @@ void set_initial_state(execution::Device& device, const std::vector<Parameter>& 
   for (const Parameter& parameter : parameters) {
     std::vector<std::string> names = {parameter.name};
     if (precision.has_master()) names.push_back(master_name(parameter.name));
+    names.push_back(state_name(kEma, parameter.name));
     const double deviation = normal_deviation(parameter, std, layers);
     for (const std::string& name : names) {
       if (!layout.has(name)) continue;

@@ -14,7 +14,7 @@ namespace stowage::layers {
 
 /// Which states have their home in pinned host memory, and come to the device for their update.
 struct StatesOnHost {
-  /// kMaster or names of the optimizer's row.
+  /// kMaster, kEma or names of the optimizer's row.
   std::vector<std::string> names = {};
   /// Of the bytes of these: whole buckets, in backward order, never above.
   double fraction = 1;
@@ -24,6 +24,12 @@ struct StatesOnHost {
 
 /// Name of the masters among the states: "master" stands for "master/embedding.weight" and so on.
 inline constexpr std::string_view kMaster = "master";
+/// Likewise of the exponential moving averages of weights, of the type of sums.
+inline constexpr std::string_view kEma = "ema";
+/// Whether a tensor is one of these.
+inline bool is_average(std::string_view tensor) {
+  return tensor.starts_with(kEma) && tensor.substr(kEma.size()).starts_with('/');
+}
 
 /// What lays out the persistent region: the model's parameters and states, and the process grid.
 struct StateOptions {
@@ -31,6 +37,7 @@ struct StateOptions {
   /// one starts earlier and a larger one uses a link better.
   std::int64_t bucket_elements = std::int64_t{4} << 20;
   bool running_norm = false;  ///< kRunningNorm is kept, by which spikes are told
+  bool ema = false;           ///< kEma of each parameter is kept
   const Optimizer* optimizer = &kAdamw;
   StateType type = {};
   StatesOnHost host = {};
@@ -47,18 +54,19 @@ inline bool is_of_all_stages(const std::string& name) {
   return name == kGoodSteps || name == kRunningNorm;
 }
 
-/// Lays out parameters, gradients, fp32 masters (if any), the optimizer's states, the states of
-/// layers and the step count. Buckets follow the order of `parameters` (backward order), those of
-/// one reduction group apart from those of another. Masters and the optimizer's states are this
-/// rank's shards where ranks share them out. With `weights_only` what a step alone needs is left
-/// out.
+/// Lays out parameters, gradients, fp32 masters (if any), the optimizer's states, averages of
+/// weights (if any), the states of layers and the step count. Buckets follow the order of
+/// `parameters` (backward order), those of one reduction group apart from those of another.
+/// Masters, the optimizer's states and averages are this rank's shards where ranks share them out.
+/// With `weights_only` what a step alone needs is left out.
 execution::PersistentLayout lay_out_state(const std::vector<Parameter>& parameters,
                                           const std::vector<execution::TensorInfo>& states,
                                           Precision precision, const StateOptions& options,
                                           const Sharing& sharing = {});
 
-/// Writes what a run starts from, whatever was there: parameters, and what is held of masters if
-/// there are any, the same for any layout, rank count and backend; zero for all else.
+/// Writes what a run starts from, whatever was there: parameters, and what is held of masters and
+/// of averages if there are any, the same for any layout, rank count and backend; zero for all
+/// else.
 void set_initial_state(execution::Device& device, const std::vector<Parameter>& parameters,
                        Precision precision, std::uint64_t seed, double std, int layers);
 

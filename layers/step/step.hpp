@@ -59,6 +59,7 @@ struct OptimizerConfig {
   /// The norm of each part's gradients is told (kGradientNorms).
   bool part_norms = false;
   std::uint64_t seed = 0;  ///< of what is rounded stochastically
+  double ema_decay = 0;  ///< of the average of the weights, from one good step to the next; 0: none
   MuonConfig muon = {};
   kernels::SpikeRule spikes = {};  ///< with a factor, spikes are skipped; needs attempts
 };

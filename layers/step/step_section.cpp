@@ -174,6 +174,14 @@ std::vector<Row<OptimizerConfig>> rows<OptimizerConfig>() {
                                    .range = at_least(0),
                                    .numerics = true,
                                    .help = "Largest global gradient norm. 0: no clipping."}),
+      row(&OptimizerConfig::ema_decay,
+          {.key = "optim.ema_decay",
+           .range = from_to_below(0, 1),
+           .numerics = true,
+           .help = "Keep an exponential moving average of the weights, in the type of sums: after "
+                   "each good step ema = ema_decay ema + (1 - ema_decay) weight, from the initial "
+                   "weights on. It is 4 bytes a parameter, and the state ema of offload.states and "
+                   "of checkpoints. 0: none."}),
   };
   append(all, &OptimizerConfig::muon);
   return all;

@@ -9,6 +9,7 @@
 #include "kernels/optimizer/global_norm.hpp"
 #include "kernels/step_sums/step_sums.hpp"
 #include "layers/state/state.hpp"
+#include "layers/step/ema.hpp"
 #include "layers/step/parameter_factors.hpp"
 
 namespace stowage::layers {
@@ -163,6 +164,7 @@ void Update::record_update(const TrainingProgram& step) {
   } else {
     record_windows(rule_);
   }
+  record_ema(recorder_, model_, optimizer_, layout_, sharing_, step.step_ok);
   recorder_.compute("advance", kernels::Advance{}, {.step = good_steps, .step_ok = step.step_ok});
 }
 

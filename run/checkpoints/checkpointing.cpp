@@ -21,6 +21,7 @@
 #include "results/file_threads.hpp"
 #include "results/progress.hpp"
 #include "run/checkpoints/shared_verification.hpp"
+#include "run/state/weights.hpp"
 #include "run/state/whole_tensors.hpp"
 
 namespace stowage::run {
@@ -120,29 +121,39 @@ std::vector<results::TensorSpec> match_states(const results::Checkpoint& checkpo
   return dropped;
 }
 
-/// Requires that a checkpoint holds what a run has, but the running norm of a run that skips spikes
-/// when the one before did not, or the other way round: what the file lacks is not loaded.
+/// What a run may keep that the one before did not, or the other way round.
+struct Kept {
+  bool (*has)(const results::TensorSpec& spec);
+  const char* begins;   ///< said where the checkpoint has none
+  const char* dropped;  ///< said where the run has none
+};
+constexpr Kept kKept[] = {
+    {[](const results::TensorSpec& spec) { return spec.name == layers::kRunningNorm; },
+     "# the checkpoint has no mean of gradient norms: it begins anew (optim.spike_factor)",
+     "# the checkpoint's mean of gradient norms is dropped: no spike is skipped any more "
+     "(optim.spike_factor)"},
+    {[](const results::TensorSpec& spec) { return layers::is_average(spec.name); },
+     "# the checkpoint has no average of weights: it begins at its weights (optim.ema_decay)",
+     "# the checkpoint's average of weights is dropped (optim.ema_decay)"}};
+
+/// Requires that a checkpoint holds what a run has, but what it may keep or not: of that what the
+/// file lacks is not loaded.
 /// @param dropped what the file may have besides  @return what is said of that
-std::string match_running_norm(const results::Checkpoint& checkpoint,
-                               std::vector<results::TensorSpec>& specs,
-                               const std::vector<results::TensorSpec>& dropped) {
-  const auto is_norm = [](const results::TensorSpec& spec) {
-    return spec.name == layers::kRunningNorm;
-  };
-  const auto there = std::ranges::find_if(checkpoint.tensors(), is_norm);
-  const bool has = there != checkpoint.tensors().end();
-  const bool wants = std::erase_if(specs, is_norm) > 0;
-  std::vector<results::TensorSpec> both = specs;
-  both.insert(both.end(), dropped.begin(), dropped.end());
-  if (has) both.push_back(*there);
-  checkpoint.require(both);
-  if (has && wants) specs.push_back(*there);
-  if (has == wants) return {};
-  return wants
-             ? "# the checkpoint has no mean of gradient norms: it begins anew "
-               "(optim.spike_factor)"
-             : "# the checkpoint's mean of gradient norms is dropped: no spike is skipped any more "
-               "(optim.spike_factor)";
+std::vector<std::string> match_kept(const results::Checkpoint& checkpoint,
+                                    std::vector<results::TensorSpec>& specs,
+                                    std::vector<results::TensorSpec> dropped) {
+  std::vector<std::string> said;
+  for (const Kept& kept : kKept) {
+    const bool has = std::ranges::any_of(checkpoint.tensors(), kept.has);
+    const bool wants = std::ranges::any_of(specs, kept.has);
+    if (has == wants) continue;
+    said.emplace_back(wants ? kept.begins : kept.dropped);
+    std::erase_if(specs, kept.has);
+    std::ranges::copy_if(checkpoint.tensors(), std::back_inserter(dropped), kept.has);
+  }
+  dropped.insert(dropped.end(), specs.begin(), specs.end());
+  checkpoint.require(dropped);
+  return said;
 }
 
 /// False for a key of the schedule of learning rates that neither deck's schedule reads, or of an
@@ -316,7 +327,7 @@ std::string Checkpointing::find_latest() const {
   return found.path ? found.path->string() : std::string();
 }
 
-std::string Checkpointing::resume(Trainer& trainer, inputs::Loader* loader) const {
+std::vector<std::string> Checkpointing::resume(Trainer& trainer, inputs::Loader* loader) const {
   if (found_.empty()) return {};
   const WholeTensors tensors(trainer, world_);
   if (weights_) {
@@ -325,21 +336,37 @@ std::string Checkpointing::resume(Trainer& trainer, inputs::Loader* loader) cons
   }
   const results::Checkpoint checkpoint(found_);
   std::vector<results::TensorSpec> specs = saved(tensors);
-  std::string change;
+  std::vector<std::string> said;
   if (trainer.plan().options().state.weights_only)
     checkpoint.require(specs, true);
   else
-    change = match_running_norm(
+    said = match_kept(
         checkpoint, specs,
         other_optimizer_ ? match_states(checkpoint, specs) : std::vector<results::TensorSpec>{});
   load_parts(checkpoint, specs, tensors, trainer.device(),
              results::file_threads(parallel::cores_of_rank(world_)));
-  if (loader == nullptr) return change;
+  if (std::ranges::none_of(specs, kKept[1].has)) {
+    if (loader == nullptr && trainer.plan().ema_exchange() != nullptr)
+      execution::throw_usage("{} has no averages of weights, which {} evaluates", found_,
+                             inputs::key(&inputs::EvalConfig::ema));
+    if (const auto averages = average_targets(tensors, checkpoint.tensors()); !averages.empty())
+      checkpoint.load(averages, true);
+  }
+  if (loader == nullptr) return said;
   const results::CheckpointState& state = checkpoint.state();
   loader->seek({static_cast<std::uint64_t>(results::integer_value(state, "loader.seed")),
                 results::integer_value(state, "loader.epoch"),
                 results::integer_value(state, "loader.sample")});
-  return change;
+  return said;
+}
+
+void Checkpointing::load_averages(Trainer& trainer) const {
+  if (found_.empty() || weights_)
+    execution::throw_usage("--weights ema: {} has no averages of weights",
+                           found_.empty() ? "no checkpoint" : found_);
+  const WholeTensors tensors(trainer, world_);
+  const results::Checkpoint checkpoint(found_);
+  checkpoint.load(averaged_targets(tensors, checkpoint.tensors(), found_), true);
 }
 
 forecast::CheckpointMemory Checkpointing::memory(const inputs::Deck& deck,

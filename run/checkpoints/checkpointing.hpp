@@ -59,9 +59,12 @@ class Checkpointing {
   void prepare(Trainer& trainer, forecast::CopyPlace copy, std::string run);
   /// Loads what was found, on every rank: of a trainer of weights alone these.
   /// @param loader goes to where the checkpoint's was; null if it only evaluates
-  /// @return a line for people if it has more or less than the run keeps, which
-  /// checkpoint.allow_changes allows; else nothing
-  std::string resume(Trainer& trainer, inputs::Loader* loader) const;
+  /// @return lines for people on what it has more or less than the run keeps, which
+  /// checkpoint.allow_changes allows
+  std::vector<std::string> resume(Trainer& trainer, inputs::Loader* loader) const;
+  /// Loads the averages of what was found, into a trainer of weights alone.
+  /// @throws Error (exit 2) if it has none
+  void load_averages(Trainer& trainer) const;
 
   /// Whether training goes on while the file is written.
   enum class Pace { overlapping, wait };

@@ -54,23 +54,32 @@ std::string find_trunk(const fs::path& like, const hf::Family& family) {
 /// A tensor of ours and what the folder has of it.
 struct Weight {
   results::TensorSpec spec;  ///< as the checkpoint stores it
+  execution::Dtype dtype;    ///< in the folder
   std::vector<hf::Piece> pieces;
 };
 
 std::vector<Weight> find_weights(const results::Checkpoint& checkpoint, const hf::Family& family,
-                                 const inputs::Deck& deck, const std::string& trunk) {
+                                 const inputs::Deck& deck, const std::string& trunk,
+                                 Weights which) {
+  std::set<std::string> averaged;
+  if (which == Weights::ema)
+    for (const results::TensorSpec& parameter : parameters_of(deck))
+      averaged.insert(parameter.name);
   std::map<std::string, results::TensorSpec> held;
   for (const results::TensorSpec& spec : checkpoint.tensors()) held[spec.name] = spec;
   std::vector<Weight> weights;
   for (const results::TensorSpec& wanted : weights_of(deck)) {
-    const auto found = held.find(wanted.name);
+    const bool average = averaged.contains(wanted.name);
+    const std::string name = average ? layers::state_name(layers::kEma, wanted.name) : wanted.name;
+    const auto found = held.find(name);
     std::vector<hf::Piece> pieces =
         hf::pieces(family, hf::sizes_of(deck), wanted.name, wanted.shape, trunk);
     if (found == held.end() && pieces.empty()) continue;  // an imported family has none of it
     if (found == held.end() || found->second.shape != wanted.shape)
-      throw_usage("{}: has no tensor '{}' of shape ({})", checkpoint.path().string(), wanted.name,
+      throw_usage("{}: has no tensor '{}' of shape ({})", checkpoint.path().string(), name,
                   fmt::join(wanted.shape, ", "));
-    weights.push_back({found->second, std::move(pieces)});
+    const execution::Dtype stored = found->second.dtype;
+    weights.push_back({found->second, average ? wanted.dtype : stored, std::move(pieces)});
   }
   std::reverse(weights.begin(), weights.end());  // from the embedding to the head
   return weights;
@@ -82,14 +91,14 @@ std::vector<hf::Entry> entries_of(const std::vector<Weight>& weights) {
   for (const Weight& weight : weights)
     for (const hf::Piece& piece : weight.pieces)
       if (named.insert(piece.name).second)
-        entries.push_back({piece.name, std::string(hf::name_of(weight.spec.dtype)), piece.shape});
+        entries.push_back({piece.name, std::string(hf::name_of(weight.dtype)), piece.shape});
   return entries;
 }
 
-/// Bytes of one of ours into those of theirs that they lie in.
+/// Bytes of one of ours, of the folder's dtype, into those of theirs that they lie in.
 void write_pieces(const Weight& weight, std::size_t offset, std::span<const std::byte> from,
                   FolderWriter& writer) {
-  const auto size = static_cast<std::int64_t>(execution::size_bytes(weight.spec.dtype));
+  const auto size = static_cast<std::int64_t>(execution::size_bytes(weight.dtype));
   const auto begin = static_cast<std::int64_t>(offset);
   const std::int64_t end = begin + std::ssize(from);
   for (const hf::Piece& piece : weight.pieces) {
@@ -124,7 +133,8 @@ struct ModelExport::State {
         like(find_like(options.like, checkpoint.path().parent_path())),
         family(choose_family(options.family, like, deck)),
         config(config_text(family, like, deck)),
-        weights(find_weights(checkpoint, family, deck, find_trunk(like, family))),
+        which(options.weights),
+        weights(find_weights(checkpoint, family, deck, find_trunk(like, family), which)),
         side(like.empty() ? std::vector<std::string>() : side_files(like)),
         writer(output, entries_of(weights), options.shard_bytes, options.keeps) {}
 
@@ -134,6 +144,7 @@ struct ModelExport::State {
   fs::path like;
   const hf::Family& family;
   std::string config;
+  Weights which;
   std::vector<Weight> weights;
   std::vector<std::string> side;  ///< names of files beside weights
   FolderWriter writer;
@@ -154,8 +165,11 @@ void ModelExport::write(const std::function<void(std::int64_t)>& progress,
   for (const Weight& weight : s.weights) {
     const auto write = [&](std::size_t offset, std::span<const std::byte> from) {
       if (weight.pieces.empty()) require_zero(weight, from, s.family);
-      write_pieces(weight, offset, from, s.writer);
-      progress(std::ssize(from));
+      const std::vector<std::byte> rounded = converted(from, weight.spec.dtype, weight.dtype);
+      const std::size_t first =
+          offset / execution::size_bytes(weight.spec.dtype) * execution::size_bytes(weight.dtype);
+      write_pieces(weight, first, rounded, s.writer);
+      progress(std::ssize(rounded));
     };
     if (abandoned) return;
     const std::array<results::TensorTarget, 1> target = {{{weight.spec, write}}};
@@ -167,9 +181,10 @@ void ModelExport::write(const std::function<void(std::int64_t)>& progress,
 std::string ModelExport::text() const {
   const State& s = *state_;
   const FolderWriter& writer = s.writer;
-  return fmt::format("{}: {} of family {}, step {}, in {} file{}{}{}", s.writer.path().string(),
+  return fmt::format("{}: {} of family {}, step {}{}, in {} file{}{}{}", s.writer.path().string(),
                      results::quantity(static_cast<double>(writer.bytes()), "B"),
-                     s.family.model_type, s.checkpoint.state().step, writer.shards(),
+                     s.family.model_type, s.checkpoint.state().step,
+                     s.which == Weights::ema ? ", averaged weights" : "", writer.shards(),
                      writer.shards() == 1 ? "" : "s", s.side.empty() ? "" : "; copied: ",
                      execution::printable(fmt::format("{}", fmt::join(s.side, ", "))));
 }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "inputs/deck/deck.hpp"
+#include "run/state/weights.hpp"
 
 namespace stowage::run {
 
@@ -18,6 +19,7 @@ struct ExportOptions {
                        ///< empty: what an import kept beside the checkpoint, if anything
   std::string family;  ///< model_type; empty: that of `like`, or the first that has such a model
   std::int64_t shard_bytes = std::int64_t{5} << 30;  ///< at most, unless one tensor is larger
+  Weights weights = Weights::trained;
   bool keeps = false;  ///< what has the folder's name gets another, once the new one is whole
 };
 
@@ -27,8 +29,8 @@ void require_exportable(const inputs::Deck& deck, const std::string& like,
                         const std::filesystem::path& folder);
 
 /// The weights of a checkpoint as a Hugging Face folder: config.json, safetensors in shards with an
-/// index, tokenizer. Weights have the dtype in which the checkpoint has them; some MiB of them are
-/// in memory at a time. The folder is whole or not there.
+/// index, tokenizer. Weights have the dtype in which the checkpoint has them, averages that of the
+/// weights; some MiB of them are in memory at a time. The folder is whole or not there.
 class ModelExport {
  public:
   /// @throws Error (exit 2) for a checkpoint that cannot be read, a model that the family does not

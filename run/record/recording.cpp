@@ -314,6 +314,8 @@ void Recording::evaluation(std::int64_t step, const Evaluations& found) {
                           {"val_accuracy", all.accuracy},
                           {"val_tokens", all.tokens},
                           {"val_targets", all.targets}};
+  const bool averages = inputs::read(deck_, &inputs::EvalConfig::ema);
+  if (averages) line.push_back({"weights", std::string("ema")});
   std::vector<double> losses;
   std::string sets;
   for (const auto& [name, own] : found.sets) {
@@ -333,9 +335,10 @@ void Recording::evaluation(std::int64_t step, const Evaluations& found) {
   }
   log_.write("evaluation", line);
   progress_->note(
-      fmt::format("step {}: validation loss {:.4f}, accuracy {:.2f} %, of {:.0f} targets in {:.0f} "
-                  "held-out tokens{}",
-                  step, all.loss, 100 * all.accuracy, all.targets, all.tokens, sets));
+      fmt::format("step {}: validation loss{} {:.4f}, accuracy {:.2f} %, of {:.0f} targets in "
+                  "{:.0f} held-out tokens{}",
+                  step, averages ? " of averaged weights" : "", all.loss, 100 * all.accuracy,
+                  all.targets, all.tokens, sets));
 }
 
 void Recording::state(std::int64_t step, const std::string& digest) {

@@ -22,8 +22,57 @@ constexpr std::string_view kContents = "contents";
 constexpr std::string_view kWeights = "weights";
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
 
-/// Elements of one floating dtype as those of another, rounded to nearest even.
+bool is_parameter(const WholeTensors& tensors, const std::string& name) {
+  return tensors.info(name).lifetime == execution::Lifetime::parameter;
+}
+
+/// A tensor that goes into several of a trainer, each of its own dtype.
+results::TensorTarget into(const WholeTensors& tensors, const results::TensorSpec& spec,
+                           std::vector<std::string> places) {
+  return {spec, [&tensors, dtype = spec.dtype, places](std::size_t offset,
+                                                       std::span<const std::byte> from) {
+            for (const std::string& place : places) {
+              const Dtype wanted = tensors.info(place).buffers[0].dtype;
+              tensors.write(place,
+                            offset / execution::size_bytes(dtype) * execution::size_bytes(wanted),
+                            converted(from, dtype, wanted));
+            }
+          }};
+}
+
+layers::Model model_of(const inputs::Deck& deck) {
+  return {forecast::model_config(deck), {inputs::read(deck, &inputs::TrainConfig::dtype)}, 1.0};
+}
+
+std::vector<results::TensorSpec> parameters_of(const layers::Model& model) {
+  std::vector<results::TensorSpec> all;
+  for (const layers::Parameter& parameter : model.parameters())
+    all.push_back({parameter.name, model.precision().storage, parameter.shape});
+  return all;
+}
+
+}  // namespace
+
+std::vector<results::TensorSpec> weights_of(const inputs::Deck& deck) {
+  const layers::Model model = model_of(deck);
+  std::vector<results::TensorSpec> all = parameters_of(model);
+  for (const execution::TensorInfo& state : model.states())
+    all.push_back({state.name, state.buffers[0].dtype, state.buffers[0].shape});
+  return all;
+}
+
+std::vector<results::TensorSpec> parameters_of(const inputs::Deck& deck) {
+  return parameters_of(model_of(deck));
+}
+
+Weights weights_called(const std::string& word) {
+  if (word == "trained") return Weights::trained;
+  if (word == layers::kEma) return Weights::ema;
+  throw_usage("--weights {}: allowed: trained, or ema, which optim.ema_decay keeps", word);
+}
+
 std::vector<std::byte> converted(std::span<const std::byte> from, Dtype given, Dtype wanted) {
+  if (given == wanted) return {from.begin(), from.end()};
   const std::size_t count = from.size() / execution::size_bytes(given);
   std::vector<std::byte> to(count * execution::size_bytes(wanted));
   execution::with_storage_type(given, [&]<class From>() {
@@ -38,23 +87,6 @@ std::vector<std::byte> converted(std::span<const std::byte> from, Dtype given, D
     });
   });
   return to;
-}
-
-bool is_parameter(const WholeTensors& tensors, const std::string& name) {
-  return tensors.info(name).lifetime == execution::Lifetime::parameter;
-}
-
-}  // namespace
-
-std::vector<results::TensorSpec> weights_of(const inputs::Deck& deck) {
-  const layers::Precision precision{inputs::read(deck, &inputs::TrainConfig::dtype)};
-  const layers::Model model(forecast::model_config(deck), precision, 1.0);
-  std::vector<results::TensorSpec> all;
-  for (const layers::Parameter& parameter : model.parameters())
-    all.push_back({parameter.name, precision.storage, parameter.shape});
-  for (const execution::TensorInfo& state : model.states())
-    all.push_back({state.name, state.buffers[0].dtype, state.buffers[0].shape});
-  return all;
 }
 
 results::CheckpointState weights_state(const inputs::Deck& deck) {
@@ -87,21 +119,44 @@ std::vector<results::TensorTarget> starting_targets(const WholeTensors& tensors,
                   spec.description(), fmt::join(held.shape, ", "));
     missing.erase(spec.name);
     std::vector<std::string> places = {spec.name};
-    if (const std::string master = layers::master_name(spec.name); known.contains(master))
-      places.push_back(master);
-    targets.push_back({spec, [&tensors, dtype = spec.dtype, places](
-                                 std::size_t offset, std::span<const std::byte> from) {
-                         for (const std::string& place : places) {
-                           const Dtype wanted = tensors.info(place).buffers[0].dtype;
-                           tensors.write(place,
-                                         offset / execution::size_bytes(dtype) *
-                                             execution::size_bytes(wanted),
-                                         converted(from, dtype, wanted));
-                         }
-                       }});
+    for (const std::string& state :
+         {layers::master_name(spec.name), layers::state_name(layers::kEma, spec.name)})
+      if (known.contains(state)) places.push_back(state);
+    targets.push_back(into(tensors, spec, std::move(places)));
   }
   if (!missing.empty())
     throw_usage("{}: has no tensor '{}' of the deck's model", origin, *missing.begin());
+  return targets;
+}
+
+std::vector<results::TensorTarget> average_targets(const WholeTensors& tensors,
+                                                   std::span<const results::TensorSpec> given) {
+  std::vector<results::TensorTarget> targets;
+  for (const std::string& name : tensors.names()) {
+    if (!layers::is_average(name)) continue;
+    const std::string parameter = layers::parameter_of(name);
+    auto from =
+        std::ranges::find(given, layers::master_name(parameter), &results::TensorSpec::name);
+    if (from == given.end()) from = std::ranges::find(given, parameter, &results::TensorSpec::name);
+    STOWAGE_ASSERT(from != given.end(), "no weight {}", parameter);
+    targets.push_back(into(tensors, *from, {name}));
+  }
+  return targets;
+}
+
+std::vector<results::TensorTarget> averaged_targets(const WholeTensors& tensors,
+                                                    std::span<const results::TensorSpec> given,
+                                                    const std::string& origin) {
+  std::vector<results::TensorTarget> targets;
+  for (const std::string& name : tensors.names()) {
+    const std::string wanted =
+        is_parameter(tensors, name) ? layers::state_name(layers::kEma, name) : name;
+    const auto from = std::ranges::find(given, wanted, &results::TensorSpec::name);
+    if (from == given.end())
+      throw_usage("--weights ema: {} has no tensor '{}'; optim.ema_decay keeps averages", origin,
+                  wanted);
+    targets.push_back(into(tensors, *from, {name}));
+  }
   return targets;
 }
 

@@ -31,6 +31,12 @@ Trainer::Trainer(std::unique_ptr<forecast::TrainerPlan> plan, execution::Backend
   if (const forecast::TrainerPlan::Decode* decode = plan_->decode())
     decode_ = std::make_unique<execution::Executor>(decode->recorded.program, decode->plan, device_,
                                                     executor);
+  const auto between = [&](const forecast::TrainerPlan::Between* of) {
+    return of == nullptr ? nullptr
+                         : std::make_unique<execution::Executor>(of->recorded.program, of->plan,
+                                                                 device_, executor);
+  };
+  ema_exchange_ = between(plan_->ema_exchange());
 }
 
 void Trainer::set_initial_state() {
@@ -44,6 +50,7 @@ Trainer::~Trainer() {
   training_.clear();
   evaluation_.clear();
   decode_.reset();
+  ema_exchange_.reset();
   parallel::attach(plan_->options().sharing.ranks, {});
 }
 
@@ -60,7 +67,8 @@ std::vector<execution::Executor*> Trainer::executors() {
   for (const auto& of_class : training_)
     for (const auto& executor : of_class) all.push_back(executor.get());
   for (const auto& executor : evaluation_) all.push_back(executor.get());
-  if (decode_) all.push_back(decode_.get());
+  for (const auto* one : {&decode_, &ema_exchange_})
+    if (*one) all.push_back(one->get());
   return all;
 }
 
@@ -78,6 +86,11 @@ Trainer::Evaluation Trainer::evaluation(std::int64_t documents) {
 Trainer::Decode Trainer::decode() {
   STOWAGE_ASSERT(decode_ != nullptr, "the run has no program for one more token");
   return {plan_->decode()->recorded, *decode_};
+}
+
+void Trainer::exchange_ema() {
+  STOWAGE_ASSERT(ema_exchange_ != nullptr, "the run has no program for averages of weights");
+  ema_exchange_->step();
 }
 
 }  // namespace stowage::run

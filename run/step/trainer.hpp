@@ -51,6 +51,8 @@ class Trainer {
   std::vector<execution::Executor*> executors();
   Evaluation evaluation(std::int64_t documents);
   Decode decode();
+  /// Averages take the place of weights, or weights theirs again; no step may be under way.
+  void exchange_ema();
 
  private:
   std::size_t pick(std::int64_t documents) const;
@@ -59,7 +61,7 @@ class Trainer {
   execution::Device device_;
   std::vector<std::vector<std::unique_ptr<execution::Executor>>> training_;
   std::vector<std::unique_ptr<execution::Executor>> evaluation_;
-  std::unique_ptr<execution::Executor> decode_;
+  std::unique_ptr<execution::Executor> decode_, ema_exchange_;
 };
 
 }  // namespace stowage::run
