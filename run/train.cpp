@@ -278,7 +278,7 @@ class Run {
 
   bool pause_due(std::int64_t done, std::int64_t last) const {
     const std::int64_t interval = inputs::read(deck_, &inputs::EvalConfig::interval);
-    return save_due(done) || digest_due(done) ||
+    return save_due(done) || digest_due(done) || norms_due(done) ||
            (done == 1 && !rehearsed_.empty()) ||
            (interval > 0 && done % interval == 0 && done < last);
   }
@@ -291,8 +291,14 @@ class Run {
     return interval > 0 && done % interval == 0;
   }
 
+  bool norms_due(std::int64_t done) const {
+    const std::int64_t interval = inputs::read(deck_, &inputs::RunConfig::weight_norms);
+    return interval > 0 && done % interval == 0;
+  }
+
   void pause(std::int64_t done) {
     note(loop_.drain());
+    if (norms_due(done)) keep_norms(done);
     const std::int64_t interval = inputs::read(deck_, &inputs::EvalConfig::interval);
     if (interval > 0 && done % interval == 0) evaluate(done);
     if (done == 1 && !rehearsed_.empty()) compare_with_rehearsal();
@@ -365,6 +371,11 @@ class Run {
       if (said[rank] == "backward") erred.in_backward.push_back(static_cast<int>(rank));
     }
     return erred;
+  }
+
+  void keep_norms(std::int64_t step) {
+    recording_.weight_norms(step, trainer_.weight_norms());
+    loop_.restart_clock();
   }
 
   /// Averages are in the place of weights meanwhile, if the deck evaluates them.

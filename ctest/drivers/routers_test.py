@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """What a run of stowage_train says of its layers: losses of routers and of further tokens, the load
-of experts, norms of gradients.
+of experts, norms of gradients, activations and weights.
 
 Usage: routers_test.py CASE --train PROGRAM --source FOLDER. Each case runs in a folder of its own.
 """
@@ -148,6 +148,45 @@ def norms_of_activations_are_those_of_the_stream(r):
             assert (norms[0, 1:] > norms[0, 0]).all(), norms
         assert numpy.allclose(norms, wanted, rtol=1e-2), (keys, norms, wanted)
     assert validate(r, "on.h5").returncode == 0
+
+
+def part_of(name):
+    """Of a parameter: embedding, layers or head."""
+    layer = name.split(".")[1] if name.startswith("layers.") else ""
+    return 1 + int(layer) if layer else 0 if name == "embedding.weight" else -1
+
+
+@case(ranks=2)
+def norms_of_weights_are_those_of_the_masters(r):
+    keys = ["model.pattern=M|-*E", "train.dtype=bf16", "eval.steps=1",
+            "validate.finite_differences=off", "parallel.bucket_elements=1024"]
+    r.run(*keys, "run.output=off.h5")
+    for i, more in enumerate(([], ["parallel.zero=1", "offload.states=master"],
+                              ["parallel.tensor=2"],
+                              ["model.untie_embeddings=false", "parallel.pipeline=2"])):
+        r.run(*keys, *more, "run.weight_norms=3", f"checkpoint.directory=saved{i}",
+              'optim.lr_factors=["layers.1.* 0"]' if i == 1 else "optim.lr_factors=[]",
+              "run.output=on.h5", ranks=2 if more else 1)
+        squares = numpy.zeros(6)
+        with h5py.File(f"saved{i}/step_00000006.h5") as file:
+            for name in file["tensors/master"]:
+                values = file[f"tensors/master/{name}"][:].astype(float)
+                squares[part_of(name)] += (values ** 2).sum()
+        with h5py.File("on.h5") as file:
+            steps = file["series/weight_norms/step"][:].tolist()
+            parts = numpy.column_stack([file[f"series/weight_norms/{name}"]
+                                        for name in ("embedding", "layers", "head")])
+        assert steps == [3, 6] and parts.shape == (2, 6), (steps, parts.shape)
+        assert numpy.allclose(parts[1], squares ** 0.5, rtol=1e-6), (more, parts[1], squares ** 0.5)
+        if not more:
+            assert_equal("off.h5", "on.h5")
+            assert validate(r, "on.h5").returncode == 0
+            lines = [line for line in map(json.loads, open("on.jsonl"))
+                     if line["event"] == "weight_norms"]
+            assert [line["step"] for line in lines] == steps, lines
+            assert abs(lines[1]["weight_norm"] / squares.sum() ** 0.5 - 1) < 1e-6, lines
+    with h5py.File("off.h5") as file:
+        assert "weight_norms" not in file["series"]
 
 
 if __name__ == "__main__":

@@ -173,6 +173,8 @@ std::string programs_text(const forecast::TrainerPlan& run, bool timed) {
         evaluation->plan.time_s);
   if (const auto* exchange = run.ema_exchange())
     row("exchange of averages and weights", exchange->plan, exchange->plan.time_s);
+  if (const auto* norms = run.weight_norms())
+    row("norms of weights", norms->plan, norms->plan.time_s);
   return text;
 }
 

@@ -210,6 +210,7 @@ TrainerOptions trainer_options(const Deck& deck, const RunNeeds& needs, std::int
   options.capacities = needs.capacities;
   options.evaluation_microbatches = needs.evaluates ? options.step.microbatches : 0;
   options.optimizer = optimizer(deck);
+  options.weight_norms = read(deck, &inputs::RunConfig::weight_norms) > 0;
   options.state.bucket_elements = grid.bucket_elements;
   options.state.optimizer = &read<layers::OptimizerChoice>(deck).row();
   options.state.type = read<layers::StateType>(deck);

@@ -21,6 +21,7 @@ RankText rank_text(const inputs::Deck& deck, int stage) {
   for (const auto& evaluation : run.evaluation())
     add(fmt::format("evaluate, {} documents", evaluation->recorded.shape.capacity), *evaluation);
   if (const auto* exchange = run.ema_exchange()) add("exchange of averages", *exchange);
+  if (const auto* norms = run.weight_norms()) add("norms of weights", *norms);
   return text;
 }
 

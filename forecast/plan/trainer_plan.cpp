@@ -136,6 +136,9 @@ TrainerPlan::TrainerPlan(const TrainerOptions& options)
   if (options_.evaluates_ema)
     ema_exchange_ =
         planned(record_ema_exchange(model_, options_.optimizer, layout_, options_.sharing));
+  if (options_.weight_norms)
+    weight_norms_ = planned(record_weight_norms(model_, *options_.state.optimizer,
+                                                options_.optimizer, layout_, options_.sharing));
   plan_smallest();
   if (options_.larger_classes) plan_larger();
 }
@@ -224,7 +227,7 @@ std::unique_ptr<TrainerPlan::Between> TrainerPlan::planned(layers::BetweenSteps 
 
 std::vector<const TrainerPlan::Between*> TrainerPlan::between() const {
   std::vector<const Between*> all;
-  for (const Between* one : {ema_exchange_.get()})
+  for (const Between* one : {ema_exchange_.get(), weight_norms_.get()})
     if (one != nullptr) all.push_back(one);
   return all;
 }

@@ -25,6 +25,7 @@ struct TrainerOptions {
   int evaluation_microbatches = 1;          ///< of the evaluation program; 0: none is made
   layers::Logits logits{};                  ///< that evaluations leave behind
   bool evaluates_ema = false;               ///< averages of weights are put in their place for them
+  bool weight_norms = false;                ///< a program for norms of weights is made
   layers::DecodeShape decode;               ///< of a program for one more token; 0: none is made
   std::vector<std::int64_t> capacities{1};  ///< documents of a microbatch, ascending
   /// Classes of room for rows of experts that ranks share: so many times those of balanced ranks,
@@ -95,8 +96,9 @@ class TrainerPlan {
   const std::vector<std::unique_ptr<Evaluation>>& evaluation() const { return evaluation_; }
   /// Null: none was asked for.
   const Decode* decode() const { return decode_.get(); }
-  /// Likewise the program between steps.
+  /// Likewise the programs between steps.
   const Between* ema_exchange() const { return ema_exchange_.get(); }
+  const Between* weight_norms() const { return weight_norms_.get(); }
   /// The queues on which compute is issued and captured, each name once. Those that only launch
   /// graphs are not among them.
   std::vector<execution::QueueInfo> compute_queues() const;
@@ -147,7 +149,7 @@ class TrainerPlan {
   std::vector<std::vector<std::unique_ptr<Training>>> training_;  ///< by class and capacity
   std::vector<std::unique_ptr<Evaluation>> evaluation_;
   std::unique_ptr<Decode> decode_;
-  std::unique_ptr<Between> ema_exchange_;
+  std::unique_ptr<Between> ema_exchange_, weight_norms_;
 };
 
 }  // namespace stowage::forecast

@@ -74,6 +74,14 @@ std::vector<Row<RunConfig>> rows<RunConfig>() {
                    "read, over all positions of a step. Their series are activation_norms in the "
                    "result set. Changes no bit of what is trained, and costs nothing if it is "
                    "false."}),
+      row(&RunConfig::weight_norms,
+          {.key = "run.weight_norms",
+           .unit = "steps",
+           .range = between(0, kMostSteps),
+           .help = "Keep the norm of the weights of each layer, of the embedding and of the head "
+                   "after every so many steps. Their series are weight_norms in the result set. "
+                   "Changes no bit of what is trained. Such a step is waited for, and all weights "
+                   "are read once. 0: never, which costs nothing."}),
       row(&RunConfig::source_losses,
           {.key = "run.source_losses",
            .help = "Keep the training loss of each file of data.mix: its mean over the counted "

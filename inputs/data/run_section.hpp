@@ -22,6 +22,7 @@ struct RunConfig {
   bool router_load = false;       ///< tokens of each expert are told to the host in every step
   bool gradient_norms = false;    ///< likewise the norm of each layer's gradients
   bool activation_norms = false;  ///< likewise the RMS of the residual stream before each layer
+  std::int64_t weight_norms = 0;  ///< steps from one norm of each layer's weights to the next
   bool source_losses = false;     ///< likewise the losses of each file of data.mix
 };
 

@@ -1,6 +1,7 @@
 #include "layers/step/between_steps.hpp"
 
 #include "layers/step/ema.hpp"
+#include "layers/step/update.hpp"
 
 namespace stowage::layers {
 namespace {
@@ -21,6 +22,19 @@ BetweenSteps recorded(std::string name, const Model& model,
 }
 
 }  // namespace
+
+BetweenSteps record_weight_norms(const Model& model, const Optimizer& rule,
+                                 const OptimizerConfig& optimizer,
+                                 const execution::PersistentLayout& layout,
+                                 const Sharing& sharing) {
+  OptimizerConfig all = optimizer;
+  all.lr_factors.clear();  // none is frozen
+  BetweenSteps between = recorded("weight_norms", model, layout, [&](Recorder& recorder) {
+    Update(recorder, model, rule, all, layout, sharing, {}).record_weight_norms();
+  });
+  between.norms = between.program.find(kWeightNorms);
+  return between;
+}
 
 BetweenSteps record_ema_exchange(const Model& model, const OptimizerConfig& optimizer,
                                  const execution::PersistentLayout& layout,

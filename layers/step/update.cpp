@@ -3,12 +3,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <map>
 
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/optimizer/adamw.hpp"
 #include "kernels/optimizer/global_norm.hpp"
 #include "kernels/step_sums/step_sums.hpp"
 #include "layers/state/state.hpp"
+#include "layers/step/between_steps.hpp"
 #include "layers/step/ema.hpp"
 #include "layers/step/parameter_factors.hpp"
 
@@ -115,10 +117,12 @@ void Update::record_norm(Tensor grad_norm, Tensor step_ok) {
                     {.partials = {sums_, {0, blocks_}}, .norm = grad_norm, .step_ok = step_ok});
 }
 
-void Update::record_norms_of_parts() {
+void Update::record_norms_of_parts() { record_norms_of_parts(kGradientNorms); }
+
+void Update::record_norms_of_parts(const char* output) {
   const auto parts = static_cast<std::int64_t>(part_blocks_.size());
   const Dtype accum = recorder_.accumulation();
-  const Tensor norms = recorder_.program().output(kGradientNorms, accum, {parts});
+  const Tensor norms = recorder_.program().output(output, accum, {parts});
   const Tensor ok = recorder_.program().scratch("part_ok", Dtype::int32, {1});
   for (std::int64_t i = 0; i < parts; ++i) {
     const Range blocks = part_blocks_[static_cast<std::size_t>(i)], one{i, i + 1};
@@ -130,6 +134,57 @@ void Update::record_norms_of_parts() {
                         kernels::NormFinish{blocks.end - blocks.begin, recorder_.storage(), false},
                         {.partials = {sums_, blocks}, .norm = {norms, one}, .step_ok = ok});
   }
+}
+
+/// By windows where masters have their home on the host, as an optimizer's op.
+void Update::record_squares_of_weights() {
+  ParameterUpdate weights{"squares", recorder_,   optimizer_, {},      {},      {},
+                          {},        has_master_, model_,     layout_, sharing_};
+  std::map<std::string, const Piece*> pieces;
+  for (const Piece& piece : pieces_) {
+    const std::string& name = piece.parameter.name;
+    if (piece.squared.begin == piece.squared.end) continue;
+    ParameterUpdate::One one;
+    one.name = name;
+    one.parameter = {recorder_.parameter(piece.parameter), piece.squared};
+    if (has_master_) one.master = {state(master_name(name)), {}};
+    one.elements = piece.squared.end - piece.squared.begin;
+    one.index.first = piece.squared.begin;
+    one.on_host = has_master_ && layout_.on_host(master_name(name));
+    weights.parameters.push_back(one);
+    pieces[name] = &piece;
+  }
+  const std::vector<ParameterUpdate> windows = weights.windows();
+  const Range squares{0, blocks_};
+  const bool shared = shares_squares_ || windows.size() != 1;
+  if (shared)
+    recorder_.clear("clear_squares", {sums_, Access::write, squares},
+                    kernels::fill_cost(blocks_, Dtype::fp64));
+  for (const ParameterUpdate& window : windows) {
+    kernels::NormPartials partials{
+        .pieces = {}, .slots = blocks_, .storage = recorder_.storage(), .shared = shared};
+    kernels::NormPartials::Operands<Tensor> operands{.partials = {sums_, squares}, .gradients = {}};
+    for (const ParameterUpdate::One& one : window.parameters) {
+      const Piece& piece = *pieces.at(one.name);
+      partials.pieces.push_back({.first = one.index.first,
+                                 .elements = one.elements,
+                                 .slot = piece.first_block,
+                                 .left_out = piece.left_out});
+      operands.gradients.push_back({has_master_ ? one.master : one.parameter});
+    }
+    if (!has_master_) partials.gradient_type = recorder_.storage();
+    recorder_.compute(window.name, partials, operands);
+  }
+}
+
+void Update::record_weight_norms() {
+  record_squares_of_weights();
+  Program& program = recorder_.program();
+  if (shares_squares_ && sharing_.ranks.size() > 1)
+    program.append(sharing_.ranks.group(parallel::Group::world)
+                       .all_reduce(program, "all_reduce/squares", {sums_, {0, blocks_}},
+                                   parallel::Reduction::sum));
+  record_norms_of_parts(kWeightNorms);
 }
 
 void Update::record_guard(const kernels::SpikeRule& rule, const TrainingProgram& step) {

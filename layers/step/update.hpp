@@ -62,6 +62,9 @@ class Update {
   void record_norm(Tensor grad_norm, Tensor step_ok);
   /// kGradientNorms, behind record_sums().
   void record_norms_of_parts();
+  /// Between two steps: kWeightNorms, of the weights that this rank answers for and, by a sum over
+  /// ranks, of all others.
+  void record_weight_norms();
   /// Clears step_ok of spikes, and of steps that were issued before the host knew of a bad one.
   void record_guard(const kernels::SpikeRule& rule, const TrainingProgram& step);
   /// Clipping and the optimizer on what this rank holds, and the count of good steps. Nothing is
@@ -82,6 +85,9 @@ class Update {
   execution::Range squared(const Model& model, const Parameter& parameter,
                            execution::Range held) const;
   Tensor state(const std::string& name) const;
+  void record_squares_of_weights();
+  /// Of the sums of squares, by part.
+  void record_norms_of_parts(const char* output);
   /// What is held of a piece, with its states.
   ParameterUpdate::One all_of(const Piece& piece) const;
   bool has_state_on_host(const Piece& piece) const;

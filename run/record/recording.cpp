@@ -147,6 +147,13 @@ void Recording::begin(const forecast::TrainerPlan& plan, double tokens_seen) {
                       {{"layers", "1", "RMS of what each reads", {shape.front() - 1}},
                        {"head", "1", "likewise"}});
   }
+  if (const auto* between = plan.weight_norms()) {
+    const auto& shape = between->recorded.program.info(between->recorded.norms).buffers[0].shape;
+    weight_norms_ = &set_->series("weight_norms", "step",
+                                  {{"embedding", "1", "after the step"},
+                                   {"layers", "1", "of each", {shape.front() - 2}},
+                                   {"head", "1", "with the last norm"}});
+  }
   if (training.recorded.expert_rows)
     experts_ = &set_->series(
         "experts", "step",
@@ -339,6 +346,16 @@ void Recording::evaluation(std::int64_t step, const Evaluations& found) {
                   "{:.0f} held-out tokens{}",
                   step, averages ? " of averaged weights" : "", all.loss, 100 * all.accuracy,
                   all.targets, all.tokens, sets));
+}
+
+void Recording::weight_norms(std::int64_t step, const std::vector<double>& norms) {
+  if (!root()) return;
+  weight_norms_->append(step, norms);
+  double squares = 0;
+  for (const double norm : norms) squares += norm * norm;
+  log_.write(
+      "weight_norms",
+      {{"step", step}, {"weight_norm", std::sqrt(squares)}, {"largest", std::ranges::max(norms)}});
 }
 
 void Recording::state(std::int64_t step, const std::string& digest) {

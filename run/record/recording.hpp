@@ -59,6 +59,8 @@ class Recording {
   /// Keeps and prints what a second attempt at the step says of the cause.
   void done_again(const StepReport& report, const Erred& erred);
   void evaluation(std::int64_t step, const Evaluations& found);
+  /// Keeps norms of the weights of embedding, layers and head after a step.
+  void weight_norms(std::int64_t step, const std::vector<double>& norms);
   /// Keeps the digest of the state after a step.
   void state(std::int64_t step, const std::string& digest);
   void checkpoint(const CheckpointJob::Written& file);
@@ -109,6 +111,7 @@ class Recording {
   results::Series* routers_ = nullptr;           ///< if routers have losses
   results::Series* activation_norms_ = nullptr;  ///< likewise
   results::Series* gradient_norms_ = nullptr;    ///< if steps tell them
+  results::Series* weight_norms_ = nullptr;      ///< if the deck asks for them
   results::Series* mtp_ = nullptr;               ///< if heads predict further tokens
   results::Series* router_load_ = nullptr;       ///< if steps tell it
   std::int64_t router_layers_ = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "execution/error.hpp"
+#include "run/step/staging.hpp"
 
 namespace stowage::run {
 
@@ -37,6 +38,7 @@ Trainer::Trainer(std::unique_ptr<forecast::TrainerPlan> plan, execution::Backend
                                                                  device_, executor);
   };
   ema_exchange_ = between(plan_->ema_exchange());
+  weight_norms_ = between(plan_->weight_norms());
 }
 
 void Trainer::set_initial_state() {
@@ -51,6 +53,7 @@ Trainer::~Trainer() {
   evaluation_.clear();
   decode_.reset();
   ema_exchange_.reset();
+  weight_norms_.reset();
   parallel::attach(plan_->options().sharing.ranks, {});
 }
 
@@ -67,7 +70,7 @@ std::vector<execution::Executor*> Trainer::executors() {
   for (const auto& of_class : training_)
     for (const auto& executor : of_class) all.push_back(executor.get());
   for (const auto& executor : evaluation_) all.push_back(executor.get());
-  for (const auto* one : {&decode_, &ema_exchange_})
+  for (const auto* one : {&decode_, &ema_exchange_, &weight_norms_})
     if (*one) all.push_back(one->get());
   return all;
 }
@@ -91,6 +94,12 @@ Trainer::Decode Trainer::decode() {
 void Trainer::exchange_ema() {
   STOWAGE_ASSERT(ema_exchange_ != nullptr, "the run has no program for averages of weights");
   ema_exchange_->step();
+}
+
+std::vector<double> Trainer::weight_norms() {
+  STOWAGE_ASSERT(weight_norms_ != nullptr, "the run has no program for norms of weights");
+  weight_norms_->step();
+  return read_values(*weight_norms_, plan_->weight_norms()->recorded.norms, 0);
 }
 
 }  // namespace stowage::run

@@ -53,6 +53,8 @@ class Trainer {
   Decode decode();
   /// Averages take the place of weights, or weights theirs again; no step may be under way.
   void exchange_ema();
+  /// Norms of the weights of embedding, layers and head; no step may be under way.
+  std::vector<double> weight_norms();
 
  private:
   std::size_t pick(std::int64_t documents) const;
@@ -61,7 +63,7 @@ class Trainer {
   execution::Device device_;
   std::vector<std::vector<std::unique_ptr<execution::Executor>>> training_;
   std::vector<std::unique_ptr<execution::Executor>> evaluation_;
-  std::unique_ptr<execution::Executor> decode_, ema_exchange_;
+  std::unique_ptr<execution::Executor> decode_, ema_exchange_, weight_norms_;
 };
 
 }  // namespace stowage::run

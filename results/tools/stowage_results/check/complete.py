@@ -132,7 +132,7 @@ def check_measured(result):
 # What a run that is not VALID may say of itself; of a VALID one only steps that it skipped, which
 # are never those of a validation.
 MAY_BE_UNFINITE = re.compile(r"train/(loss|grad_norm|val_loss)|"
-                             r"(mtp|router|head|source_loss|gradient_norms|activation_norms)/.+")
+                             r"(mtp|router|head|source_loss|(gradient|activation|weight)_norms)/.+")
 # NaN where a board does not say, as without NVML and on a part of a board.
 OF_BOARD = re.compile(r"(clock|power|temperature)(_|$)")
 

@@ -46,8 +46,8 @@ class AlongTokens:
     def series(self, path):
         series, seen = self.result.series(path), self.result.series("train/tokens")
         by_step = path.startswith(
-            ("train/", "router_load/", "gradient_norms/", "activation_norms/", "mtp/", "val_loss/",
-             "source_loss/"))
+            ("train/", "router_load/", "gradient_norms/", "activation_norms/", "weight_norms/",
+             "mtp/", "val_loss/", "source_loss/"))
         return (np.interp(series[0], *seen), series[1]) if series and seen and by_step else series
 
 
@@ -115,6 +115,12 @@ def draw_activations(axes, results):
     """Likewise the RMS of what each layer reads."""
     draw_layers(axes, results, "activation_norms/layers")
     axes.set_ylabel("RMS of what a layer reads")
+
+
+def draw_weights(axes, results):
+    """The norm of each layer's weights."""
+    draw_layers(axes, results, "weight_norms/layers")
+    axes.set_ylabel("norm of a layer's weights")
 
 
 def draw_layers(axes, results, path):
@@ -246,6 +252,8 @@ def panels_of(results):
         panels.insert(2, draw_norms)
     if any(result.series("activation_norms/layers") for result in results):
         panels.insert(2, draw_activations)
+    if any(result.series("weight_norms/layers") for result in results):
+        panels.insert(2, draw_weights)
     panels.append(draw_memory)
     return [(panel, THIRD) for panel in panels], True
 
