@@ -95,10 +95,9 @@ std::vector<Row<OffloadConfig>> rows<OffloadConfig>() {
           {.key = "offload.states",
            .help =
                "Optimizer states that have their home in pinned host memory and come to the device "
-               "for their update: all, master, ema (optim.ema_decay), moments (all but these two) "
-               "or "
-               "a state's own name, such as adam_m. auto: as few of all as let what is saved stay "
-               "within "
+                "for their update: none, all, master, ema (optim.ema_decay), moments (all but these "
+                "two) or a state's own name, such as adam_m. auto: as few of all as let what is "
+                "saved stay within "
                "offload.device_budget_bytes; if none are left, the policy sees to the rest."}),
       row(&OffloadConfig::states_fraction,
           {.key = "offload.states_fraction",
@@ -190,6 +189,9 @@ void check(const OffloadConfig& offload, const Deck& deck) {
   if (says_auto && !offload.automatic_states())
     throw_usage("{}: auto chooses among all states: it stands alone",
                 cite(deck, &OffloadConfig::states));
+  if (std::ranges::find(offload.states, "none") != offload.states.end() &&
+      offload.states.size() > 1)
+    throw_usage("{}: none stands alone", cite(deck, &OffloadConfig::states));
   if (says_auto && offload.device_budget_bytes == 0)
     throw_usage("{} needs {}: what does not fit leaves", cite(deck, &OffloadConfig::states),
                 key(&OffloadConfig::device_budget_bytes));

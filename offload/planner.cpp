@@ -1,5 +1,7 @@
 #include "offload/planner.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -39,6 +41,12 @@ constexpr double kPrefetches[] = {1.0, 0.9, 0.8, 0.0};
 /// Factor on time that counts as nothing.
 constexpr double kFree = 1.002;
 
+/// "65536 bytes (0.000 GiB)"
+template <class Bytes>
+std::string sized(Bytes bytes) {
+  return fmt::format("{} bytes ({:.3f} GiB)", bytes, static_cast<double>(bytes) / (1 << 30));
+}
+
 /// Transient bytes that the automatic policy may use; 0: it takes only what is free.
 std::size_t transient_budget(const Policy& policy, const execution::PersistentLayout& layout) {
   if (policy.kind != Policy::Kind::automatic || policy.device_budget_bytes == 0) return 0;
@@ -47,9 +55,9 @@ std::size_t transient_budget(const Policy& policy, const execution::PersistentLa
   if (budget <= outlives)
     execution::throw_usage(
         "offload.device_budget_bytes = {}: parameters, gradients and optimizer states alone need "
-        "{} bytes{}; offload.states can leave {} of them on the host",
-        budget, layout.bytes(), with_state_copy(policy),
-        layout.bytes(execution::Lifetime::optimizer_state));
+        "{}{}; offload.states can leave {} of them on the host",
+        budget, sized(layout.bytes()), with_state_copy(policy),
+        sized(layout.bytes(execution::Lifetime::optimizer_state)));
   return budget - outlives;
 }
 
@@ -58,9 +66,9 @@ void require_homes(const Policy& policy, const execution::PersistentLayout& layo
   const auto homes = static_cast<std::int64_t>(layout.host_bytes());
   if (policy.host_budget_bytes >= 0 && homes > policy.host_budget_bytes)
     execution::throw_usage(
-        "offload.host_budget_bytes = {}: optimizer states on the host (offload.states) need {} "
-        "bytes, {} more",
-        policy.host_budget_bytes, homes, homes - policy.host_budget_bytes);
+        "offload.host_budget_bytes = {}: optimizer states on the host (offload.states) need {}, {} "
+        "more",
+        policy.host_budget_bytes, sized(homes), sized(homes - policy.host_budget_bytes));
 }
 
 Choice choose(const Drafts& drafts, const Choice* given, std::size_t budget) {
@@ -230,16 +238,15 @@ std::int64_t host_excess(const Plan& plan, const Policy& policy) {
 void require_budgets(const Plan& plan, const Policy& policy, std::size_t transient) {
   if (transient > 0 && needed(plan) > transient)
     execution::throw_usage(
-        "offload.device_budget_bytes = {}: the step needs {} bytes beside what outlives it{}, {} "
-        "more than are left",
-        policy.device_budget_bytes, needed(plan), with_state_copy(policy),
-        needed(plan) - transient);
+        "offload.device_budget_bytes = {}: the step needs {} beside what outlives it{}, {} more "
+        "than are left",
+        policy.device_budget_bytes, sized(needed(plan)), with_state_copy(policy),
+        sized(needed(plan) - transient));
   if (host_excess(plan, policy) > 0)
     execution::throw_usage(
-        "offload.host_budget_bytes = {}: what is offloaded needs {} bytes of pinned memory{}, {} "
-        "more",
-        policy.host_budget_bytes, plan.bytes[static_cast<int>(Region::host)],
-        policy.home_bytes > 0 ? " with optimizer states" : "", host_excess(plan, policy));
+        "offload.host_budget_bytes = {}: what is offloaded needs {} of pinned memory{}, {} more",
+        policy.host_budget_bytes, sized(plan.bytes[static_cast<int>(Region::host)]),
+        policy.home_bytes > 0 ? " with optimizer states" : "", sized(host_excess(plan, policy)));
 }
 
 /// A plan with all its addresses, within the budgets. Those on the host may need more than what is

@@ -407,9 +407,10 @@ TEST(policy, host_memory_that_is_too_small_is_named) {
       const std::string said = error.what();
       EXPECT_EQ(error.exit(), Exit::usage);
       EXPECT_TRUE(said.starts_with(fmt::format(
-          "offload.host_budget_bytes = {}: what is offloaded needs {} bytes of pinned memory, {} "
-          "more",
-          budget, 24 * kMiB, 24 * kMiB - budget)))
+          "offload.host_budget_bytes = {}: what is offloaded needs {} bytes (0.023 GiB) of pinned "
+          "memory, {} bytes ({:.3f} GiB) more",
+          budget, 24 * kMiB, 24 * kMiB - budget,
+          static_cast<double>(24 * kMiB - budget) / static_cast<double>(1024 * kMiB))))
           << said;
     }
   }

@@ -303,7 +303,7 @@ TEST(state_faults, a_budget_of_the_host_counts_homes) {
     EXPECT_EQ(error.exit(), Exit::usage);
     EXPECT_STREQ(error.what(),
                  "offload.host_budget_bytes = 65535: optimizer states on the host (offload.states) "
-                 "need 65536 bytes, 1 more");
+                 "need 65536 bytes (0.000 GiB), 1 bytes (0.000 GiB) more");
   }
 }
 

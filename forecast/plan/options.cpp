@@ -102,6 +102,7 @@ layers::StatesOnHost states_on_host(const Deck& deck, const layers::Optimizer& r
   layers::StatesOnHost host{.fraction = offload.states_fraction,
                             .automatic = offload.automatic_states()};
   for (const std::string& word : offload.states) {
+    if (word == "none") break;
     const std::size_t before = host.names.size();
     const bool all = word == "auto" || word == "all";
     for (const std::string_view state : besides)
@@ -109,7 +110,7 @@ layers::StatesOnHost states_on_host(const Deck& deck, const layers::Optimizer& r
     for (const std::string_view state : rule.all_states())
       if (all || word == "moments" || word == state) host.names.emplace_back(state);
     if (host.names.size() == before)
-      execution::throw_usage("{}: {} is no state of {}; allowed: auto, all, {}{}moments, {}",
+      execution::throw_usage("{}: {} is no state of {}; allowed: none, auto, all, {}{}moments, {}",
                              inputs::cite(deck, &offload::OffloadConfig::states), word, rule.name,
                              fmt::join(besides, ", "), besides.empty() ? "" : ", ",
                              fmt::join(rule.all_states(), ", "));
