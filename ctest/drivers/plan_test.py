@@ -100,10 +100,16 @@ def a_plan_says_whether_it_fits(r):
     assert f"offload.policy=auto offload.device_budget_bytes={24 * 2**30}" in said, said
     assert "\n# 994 M parameters, of which a token meets 994 M; " in said, said
     help = ("offload.policy=auto", f"offload.device_budget_bytes={24 * 2**30}")
-    assert "\n# fits: " in r.run(deck, *h200, *help, "machine.device_memory_bytes=26GiB")
-    said = r.start(os.path.join(r.source, deck), "machine.device_memory_bytes=12GiB",
+    helped = r.run(deck, *h200, *help, "machine.device_memory_bytes=26GiB")
+    price = re.search(r"GiB pinned, a step of ([0-9.]+) s, \d+ tokens/s\n", said)  # the first
+    assert "\n# fits: " in helped and price, (said, helped)
+    assert abs(1e3 * float(price.group(1)) - predicted_ms(helped, "step")) < 1, (said, helped)
+    assert re.search(r"\n  device +\|p+g+s+\.+\| [0-9.]+ of 26.0 GiB\n", said), said
+    said = r.start(os.path.join(r.source, deck), "machine.device_memory_bytes=7GiB",
                    expect=1).stdout
-    assert "optimizer states alone need" in said and "--ranks N" in said, said
+    assert "offload." not in said.partition("# it fits by")[2] and "--ranks N" in said, said
+    away = r.run(deck, "machine.device_memory_bytes=26GiB", "offload.states=all")
+    assert re.search(r"\n  host +\|s+ *\| [0-9.]+ GiB\n", away), away
     assert "--machine" in r.run(deck, "--machine", os.path.join(r.source, deck), expect=2)
     said = r.run(deck, "--machine", "h300", expect=2)
     names = sorted(file[:-len(".toml")] for file in os.listdir(machines))
@@ -227,8 +233,10 @@ def the_longest_sequence_grows_with_what_leaves(r):
     text = r.run("ctest/drivers/tiny.toml", "--longest", "machine.device_memory_bytes=2200MiB",
                  "offload.min_tensor_bytes=0")
     tokens = {name: int(re.search(rf"  {name} +(\d+) ", text).group(1))
-              for name in ("all stays", "all computed again", "all leaves", "automatic")}
+              for name in ("all stays", "all computed again", "and states leave", "all leaves",
+                           "automatic")}
     assert 1024 <= tokens["all stays"] < tokens["all computed again"], text
+    assert tokens["all computed again"] <= tokens["and states leave"], text
     assert tokens["all stays"] < tokens["automatic"], text
     shared = r.run("ctest/drivers/tiny.toml", "--longest", "machine.device_memory_bytes=2200MiB",
                    "offload.min_tensor_bytes=0", "parallel.context=2")
@@ -249,27 +257,33 @@ def the_longest_sequence_grows_with_what_leaves(r):
 
 
 @case
-def the_deepest_model_grows_with_what_leaves(r):
-    def layers(*keys):
-        text = r.run("ctest/drivers/tiny.toml", "--deepest", *keys)
-        return [int(n) for n in re.findall(r"  (?:all|and) [a-z ]+ (\d+) ", text)], text
-    tight = ["machine.device_memory_bytes=2060MiB", "train.seq_length=640",
+def the_largest_model_grows_with_what_leaves(r):
+    tight = ["machine.device_memory_bytes=2056MiB", "train.seq_length=640",
              "offload.min_tensor_bytes=0"]
-    (kept, again, away), text = layers(*tight)
+    def sizes(growing, *keys):
+        text = r.run("ctest/drivers/tiny.toml", "--largest", growing, *tight, *keys)
+        return [int(n) for n in re.findall(r"  (?:all|and) [a-z ]+ (\d+) ", text)], text
+    (kept, again, away), text = sizes("depth")
     assert 4 <= kept < again < away < 1024, text
     assert "layers of tiny, M*-E over and over, on one device; 5120 tokens a step" in text, text
     for count, ends in ((kept, 0), (kept + 1, 1)):  # what is found fits, one layer more does not
         r.run("ctest/drivers/tiny.toml", *tight, f"model.pattern={('M*-E' * count)[:count]}",
               expect=ends)
-    text = layers(*tight, "offload.host_budget_bytes=1KiB")[1]
+    text = sizes("depth", "offload.host_budget_bytes=1KiB")[1]
     assert "and states leave     not one layer" in text, text
-    said = r.run("ctest/drivers/tiny.toml", "--deepest", expect=2)
+    (kept, again, away), text = sizes("width", "machine.device_memory_bytes=2600MiB")
+    assert 128 <= kept < again <= away and not any(n % 128 for n in (kept, again, away)), text
+    assert "widest model of tiny, of the 4 layers M*-E, on one device" in text, text
+    said = r.run("ctest/drivers/tiny.toml", "--largest", "depth", expect=2)
     assert "machine.device_memory_bytes" in said, said
-    said = r.run("ctest/drivers/tiny.toml", "--deepest", "parallel.tensor=2", *tight, expect=2)
+    said = r.run("ctest/drivers/tiny.toml", "--largest", "height", *tight, expect=2)
+    assert "--largest height: allowed: depth, width" in said, said
+    said = r.run("ctest/drivers/tiny.toml", "--largest", "depth", "parallel.tensor=2", *tight,
+                 expect=2)
     assert "tensor 2" in said, said
     for more in ("--timeline", "--tensors", "--longest", "--stage=0/2"):
-        assert more.partition("=")[0] in r.run("ctest/drivers/tiny.toml", "--deepest", more,
-                                               *tight, expect=2)
+        assert more.partition("=")[0] in r.run("ctest/drivers/tiny.toml", "--largest", "depth",
+                                               more, *tight, expect=2)
 
 
 @case

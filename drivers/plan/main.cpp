@@ -9,9 +9,8 @@
 #include "drivers/plan/plan.hpp"
 #include "drivers/plan/timeline.hpp"
 #include "execution/error.hpp"
-#include "forecast/layouts/deepest.hpp"
+#include "forecast/layouts/largest.hpp"
 #include "forecast/layouts/layouts.hpp"
-#include "forecast/layouts/longest.hpp"
 #include "forecast/layouts/training_cost.hpp"
 #include "forecast/measured/measured_rates.hpp"
 #include "forecast/plan/memory_fit.hpp"
@@ -47,9 +46,9 @@ int main(int argc, char** argv) {
   using namespace stowage;
   return parallel::run_main(argc, argv, [&](const parallel::Communicator& world) {
     drivers::PlanOptions options;
-    bool longest = false, deepest = false, timeline = false, digest = false, digest_ops = false;
+    bool longest = false, timeline = false, digest = false, digest_ops = false;
     bool fewest = false, quick = false;
-    std::string stage, trace, tokens;
+    std::string stage, trace, tokens, largest;
     forecast::MeasuredRates rates;
     constexpr std::int64_t kNotGiven = std::numeric_limits<std::int64_t>::min();
     std::int64_t ranks = kNotGiven, best = kNotGiven;
@@ -71,8 +70,8 @@ int main(int argc, char** argv) {
                      {"--tokens", "What so many take: days, GPU-hours, kWh; 300e9, 300B or 1T",
                       &tokens, "N"},
                      {"--longest", "Find the longest sequence that fits, by policy", &longest},
-                     {"--deepest", "Find the deepest model of this pattern that fits one device",
-                      &deepest},
+                     {"--largest", "Find the deepest or widest model of this pattern that fits",
+                      &largest, "depth|width"},
                      {"--machine",
                       "Memory and rates of h200 or another of inputs/machines/, or from this file",
                       &rates.machine, "NAME|FILE"},
@@ -101,21 +100,23 @@ int main(int argc, char** argv) {
       execution::throw_usage("--best {} shows layouts: give --ranks or --fewest", best);
     if (quick && !layouts)
       execution::throw_usage("--quick: is for a search of layouts: give --ranks or --fewest");
-    const bool table = longest || deepest;
-    if (longest && deepest) execution::throw_usage("--longest: not with --deepest");
+    const bool table = longest || !largest.empty();
+    if (longest && !largest.empty()) execution::throw_usage("--longest: not with --largest");
+    const auto growing =
+        largest.empty() ? forecast::Growing::length : forecast::parse_growing(largest);
     if (layouts && (timeline || table || !stage.empty()))
-      execution::throw_usage("{}: not with --timeline, --longest, --deepest or --stage", search);
+      execution::throw_usage("{}: not with --timeline, --longest, --largest or --stage", search);
     if ((!tokens.empty() || !command.json.empty()) && (timeline || table || digest || digest_ops))
-      execution::throw_usage("{}: not with --timeline, --longest, --deepest or --digest",
+      execution::throw_usage("{}: not with --timeline, --longest, --largest or --digest",
                              tokens.empty() ? "--json" : "--tokens");
     if (table && (timeline || !stage.empty()))
       execution::throw_usage("{}: not with --timeline or --stage",
-                             longest ? "--longest" : "--deepest");
+                             longest ? "--longest" : "--largest");
     if (options.tensors && (table || timeline || layouts))
-      execution::throw_usage("--tensors: not with --ranks, --longest, --deepest or --timeline");
+      execution::throw_usage("--tensors: not with --ranks, --longest, --largest or --timeline");
     if ((digest || digest_ops) && (table || timeline || options.tensors || layouts))
       execution::throw_usage(
-          "--digest: not with --ranks, --longest, --deepest, --timeline or --tensors");
+          "--digest: not with --ranks, --longest, --largest, --timeline or --tensors");
     if (!trace.empty() && !timeline)
       execution::throw_usage("--trace {}: is of a timeline: give --timeline", trace);
     if (options.columns < 1 || options.columns > 1000)
@@ -152,10 +153,8 @@ int main(int argc, char** argv) {
       draw_timeline(deck, trace, read, static_cast<int>(options.columns));
     } else if (digest || digest_ops) {
       fmt::print("{}", forecast::digest_text(deck, stage.empty() ? -1 : options.stage, digest_ops));
-    } else if (deepest) {
-      fmt::print("{}", forecast::deepest_text(deck));
-    } else if (longest) {
-      fmt::print("{}", forecast::longest_text(deck));
+    } else if (table) {
+      fmt::print("{}", forecast::largest_text(deck, growing));
     } else {
       const drivers::PlanReport report = drivers::plan_report(deck, options);
       write_json(report.json);

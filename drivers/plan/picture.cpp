@@ -19,22 +19,26 @@ using execution::Region;
 using execution::Step;
 
 /// What a place holds, from the bottom of the picture upwards.
-enum Kind { kKept, kLeaving, kBack, kAgain, kOther, kKinds };
-constexpr char kLetters[kKinds] = {'#', 'o', 'b', 'r', '.'};
+enum Kind { kKept, kLeaving, kBack, kAgain, kWindow, kOther, kKinds };
+constexpr char kLetters[kKinds] = {'#', 'o', 'b', 'r', 'w', '.'};
 constexpr const char* kLegend =
     "# saved, stays   o saved, leaves or is computed again   b brought back   r computed again   "
-    ". all else\n";
+    "w window of states   . all else\n";
 
 std::vector<Kind> kinds_of_places(const Program& program, const Plan& plan) {
   std::vector<Kind> kinds;
   for (const execution::Place& place : plan.places) {
-    const bool saved = program.info(place.tensor).lifetime == execution::Lifetime::saved;
+    const execution::Lifetime lifetime = program.info(place.tensor).lifetime;
     const Decision decision = plan.decisions[place.tensor.id];
-    kinds.push_back(!saved ? kOther : decision == Decision::keep ? kKept : kLeaving);
+    kinds.push_back(lifetime == execution::Lifetime::optimizer_state ? kWindow
+                    : lifetime != execution::Lifetime::saved         ? kOther
+                    : decision == Decision::keep                     ? kKept
+                                                                     : kLeaving);
   }
   const auto kind_of = [&](int place) -> Kind& { return kinds[place]; };
   for (const Step& step : plan.steps) {
-    if (step.what == Step::What::copy_in) kind_of(step.places[1]) = kBack;
+    if (step.what == Step::What::copy_in && kind_of(step.places[1]) != kWindow)
+      kind_of(step.places[1]) = kBack;
     if (step.what != Step::What::rerun) continue;
     std::size_t next = 0;
     for (const execution::Use& use : program.ops()[step.op].uses)
@@ -101,7 +105,60 @@ std::string busy_line(const Plan& plan, const offload::Prediction& prediction, S
   return line;
 }
 
+/// Bytes of a class and its letter.
+struct Part {
+  char letter;
+  std::size_t bytes;
+};
+
+/// A bar of columns, each with the letter of what its middle lies in.
+std::string bar(const std::vector<Part>& parts, std::size_t all, int columns) {
+  std::string line;
+  for (int column = 0; column < columns; ++column) {
+    const double at = (column + 0.5) / columns * static_cast<double>(all);
+    double end = 0;
+    char letter = ' ';
+    for (const Part& part : parts) {
+      end += static_cast<double>(part.bytes);
+      if (letter == ' ' && at < end) letter = part.letter;
+    }
+    line += letter;
+  }
+  return line;
+}
+
 }  // namespace
+
+std::string homes_picture(const forecast::TrainerPlan& run,
+                          const forecast::CheckpointMemory& saving, std::size_t memory,
+                          int columns) {
+  using execution::Lifetime;
+  const execution::PersistentLayout& layout = run.layout();
+  const std::vector<Part> device{{'p', layout.bytes(Lifetime::parameter)},
+                                 {'g', layout.bytes(Lifetime::gradient)},
+                                 {'s', layout.bytes(Lifetime::optimizer_state)},
+                                 {'c', saving.device_bytes()},
+                                 {'.', run.transient_bytes()}};
+  const std::vector<Part> host{{'s', layout.host_bytes()},
+                               {'c', saving.host_bytes()},
+                               {'o', run.host_bytes() - layout.host_bytes()}};
+  const auto total_of = [](const std::vector<Part>& parts) {
+    std::size_t sum = 0;
+    for (const Part& part : parts) sum += part.bytes;
+    return sum;
+  };
+  const std::size_t all = std::max({memory, total_of(device), total_of(host)});
+  const auto row = [&](const char* where, const std::vector<Part>& parts, std::size_t room) {
+    const std::string of = room > 0 ? fmt::format(" of {:.1f}", forecast::gib(room)) : "";
+    return fmt::format("  {:<7}|{}| {:.1f}{} GiB\n", where, bar(parts, all, columns),
+                       forecast::gib(total_of(parts)), of);
+  };
+  std::string text =
+      "# homes: p parameters, g gradients, s optimizer states, c copies of checkpoints, "
+      ". transient,\n#   o offloaded\n" +
+      row("device", device, memory);
+  return total_of(host) > 0 ? text + row("host", host, 0) : text;
+}
 
 std::string memory_picture(const Program& program, const Plan& plan,
                            const offload::Prediction& prediction, int columns, int rows) {

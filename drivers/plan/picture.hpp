@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "forecast/plan/checkpoint_memory.hpp"
+#include "forecast/plan/trainer_plan.hpp"
 #include "offload/prediction.hpp"
 
 namespace stowage::drivers {
@@ -11,5 +13,12 @@ namespace stowage::drivers {
 /// drawn once.
 std::string memory_picture(const execution::Program& program, const execution::Plan& plan,
                            const offload::Prediction& prediction, int columns, int rows);
+
+/// Where memory that outlives a step is: a bar of the device and, if it has any, one of the host,
+/// at one scale, with a letter for each class. What is transient, and what is offloaded, closes them.
+/// @param memory of the device in bytes; 0: not known
+std::string homes_picture(const forecast::TrainerPlan& run,
+                          const forecast::CheckpointMemory& saving, std::size_t memory,
+                          int columns);
 
 }  // namespace stowage::drivers

@@ -10,6 +10,7 @@
 
 #include "drivers/plan/picture.hpp"
 #include "execution/verifier.hpp"
+#include "forecast/layouts/remedies.hpp"
 #include "forecast/layouts/training_cost.hpp"
 #include "forecast/plan/delayed_text.hpp"
 #include "forecast/plan/exposure.hpp"
@@ -279,16 +280,19 @@ PlanReport plan_report(const inputs::Deck& deck, const PlanOptions& options) {
   text += memory_table(run, saving);
   const std::size_t device_bytes =
       run.layout().bytes() + run.transient_bytes() + saving.device_bytes();
-  forecast::MemoryFit fit =
-      forecast::memory_fit(deck, device_bytes, run.layout().bytes(),
-                           run.layout().bytes(execution::Lifetime::optimizer_state));
+  const forecast::MemoryFit fit = forecast::memory_fit(deck, device_bytes);
   text += fit.text;
+  if (!fit.fits) text += forecast::remedies_text(deck, data, options.stage);
   if (const auto& pipeline = run.expected().pipeline; pipeline && pipeline->delayed)
     text += fmt::format("# zero bubble: {}\n", delayed_text(*pipeline->delayed, options.stage));
   if (const auto price = forecast::tree_price(run))
     text += fmt::format("# same bits on any ranks: {}\n", price->text(timed));
+  const int columns = static_cast<int>(options.columns);
+  const auto memory =
+      static_cast<std::size_t>(inputs::read(deck, &forecast::MachineConfig::device_memory_bytes));
+  text += homes_picture(run, saving, memory, columns);
   text += "# transient memory over one step\n";
-  text += memory_picture(program, plan, prediction, static_cast<int>(options.columns), 20);
+  text += memory_picture(program, plan, prediction, columns, 20);
   text += module_text(offload::summarize(program, plan, choice, prediction),
                       has_fused_mixer(run.options().model), timed);
   if (options.tensors) text += tensors_text(program, choice);

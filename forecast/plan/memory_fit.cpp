@@ -18,26 +18,6 @@ std::string machine_name(const inputs::Deck& deck) {
   return name.empty() ? "the device" : name;
 }
 
-/// What to change for a plan that does not fit: fewer of the bytes that last, or of the others.
-std::string remedies(std::int64_t usable, std::size_t lasting_bytes, std::size_t state_bytes) {
-  if (lasting_bytes >= static_cast<std::size_t>(usable)) {
-    std::string text = fmt::format(
-        "  parameters, gradients and optimizer states alone need {:.1f} GiB: --ranks N finds "
-        "layouts of N devices\n",
-        gib(lasting_bytes));
-    if (lasting_bytes - state_bytes < static_cast<std::size_t>(usable))
-      text += fmt::format(
-          "  offload.states=auto offload.policy=auto offload.device_budget_bytes={} leaves what\n"
-          "  does not fit of {:.1f} GiB of states in pinned host memory\n",
-          usable, gib(state_bytes));
-    return text;
-  }
-  return fmt::format(
-      "  offload.policy=auto offload.device_budget_bytes={} moves or computes again what does not "
-      "fit;\n  --ranks N finds layouts of N devices\n",
-      usable);
-}
-
 }  // namespace
 
 bool knows_rates(const inputs::Deck& deck) {
@@ -59,8 +39,7 @@ std::string milliseconds(bool known, double time_s) {
   return known ? fmt::format("{:.3f}", 1e3 * time_s) : "-";
 }
 
-MemoryFit memory_fit(const inputs::Deck& deck, std::size_t device_bytes, std::size_t lasting_bytes,
-                     std::size_t state_bytes) {
+MemoryFit memory_fit(const inputs::Deck& deck, std::size_t device_bytes) {
   const auto memory = inputs::read(deck, &MachineConfig::device_memory_bytes);
   if (memory == 0) return {};
   const std::int64_t usable = usable_memory(deck, inputs::key(&MachineConfig::device_memory_bytes));
@@ -71,7 +50,6 @@ MemoryFit memory_fit(const inputs::Deck& deck, std::size_t device_bytes, std::si
       "libraries\n",
       fits ? "fits" : "does not fit", gib(device_bytes), machine_name(deck),
       gib(static_cast<std::size_t>(memory)), gib(kept));
-  if (!fits) text += remedies(usable, lasting_bytes, state_bytes);
   return {fits, std::move(text)};
 }
 

@@ -22,12 +22,10 @@ std::string milliseconds(bool known, double time_s);
 /// Whether a rank's plan fits into a device of the machine.
 struct MemoryFit {
   bool fits = true;  ///< also if the machine's memory is not known
-  std::string text;  ///< a line that says so and, if it does not fit, lines of what would help
+  std::string text;  ///< a line that says so
 };
 
-/// @param device_bytes of the plan  @param lasting_bytes of them: parameters, gradients, states
-/// @param state_bytes of these: optimizer states, which the host may have
-MemoryFit memory_fit(const inputs::Deck& deck, std::size_t device_bytes, std::size_t lasting_bytes,
-                     std::size_t state_bytes);
+/// @param device_bytes of the plan
+MemoryFit memory_fit(const inputs::Deck& deck, std::size_t device_bytes);
 
 }  // namespace stowage::forecast

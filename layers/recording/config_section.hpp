@@ -18,6 +18,8 @@ std::vector<Row<kernels::RopeFrequencies>> rows<kernels::RopeFrequencies>();
 template <>
 std::vector<Row<layers::ModelConfig::Mamba>> rows<layers::ModelConfig::Mamba>();
 template <>
+std::vector<Row<layers::ModelConfig::GatedDelta>> rows<layers::ModelConfig::GatedDelta>();
+template <>
 std::vector<Row<layers::ModelConfig::Mlp>> rows<layers::ModelConfig::Mlp>();
 template <>
 std::vector<Row<layers::ModelConfig::Mtp>> rows<layers::ModelConfig::Mtp>();
