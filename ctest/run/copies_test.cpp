@@ -28,5 +28,37 @@ TEST(copies, of_modules_that_move_stand_below_their_headings) {
   EXPECT_DOUBLE_EQ(copying_s(modules), 1.5 * (1 << 30) / 50e9 + 1.5 * (1 << 30) / 40e9);
 }
 
+TEST(copies, that_are_carried_hold_up_the_next_step) {
+  using execution::Lane;
+  using execution::Step;
+  execution::Program program("carries");
+  const execution::Tensor state = program.add(execution::one_buffer(
+      "state", execution::Dtype::fp32, {1024}, execution::Lifetime::optimizer_state));
+  program.begin_section("step");
+  program.finish();
+  execution::Plan plan;
+  plan.decisions = {execution::Decision::keep};
+  plan.places.resize(1);
+  plan.places[0].tensor = state;
+  plan.places[0].bytes = 4096;
+  plan.queues = {{"compute", Lane::compute}, {"d2h", Lane::d2h}};
+  plan.steps.resize(4);
+  plan.steps[1].waits = {0};  // for the copy of the step before
+  plan.steps[2].what = Step::What::mark;
+  plan.steps[3].what = Step::What::copy_out;
+  plan.steps[3].queue = 1;
+  plan.steps[3].places = {0};
+  plan.steps[3].records = 0;
+  plan.sections = {{0, 4, 1}};
+  plan.events = 1;
+  // A step of a second; the copy ends 0.2 s behind it, 0.1 s after the next one's first op.
+  const auto modules = timed_modules(
+      program, plan, {{0, 0, 100, 100.1}, {1, 0, 100.2, 101}, {3, 0, 101, 101.2}}, {});
+  ASSERT_EQ(modules.size(), 1U);
+  EXPECT_EQ(modules[0].module, "states");
+  EXPECT_NEAR(modules[0].waited_s, 0.1, 1e-9);
+  EXPECT_NEAR(modules[0].d2h_s, 0.2, 1e-9);
+}
+
 }  // namespace
 }  // namespace stowage::run

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "execution/plan_shape.hpp"
 #include "forecast/plan/memory_table.hpp"
 
 namespace stowage::run {
@@ -20,6 +21,20 @@ double sum_of(const std::vector<offload::ModuleSummary>& modules, Part&& part) {
 
 /// Whether the module's copies have been timed: inside of a graph they are not.
 bool seen(const offload::ModuleSummary& module) { return module.d2h_s > 0 && module.h2d_s > 0; }
+
+/// From the first op of a step to the last one that computes: carried copies end later.
+double time_of_step(const execution::Plan& plan,
+                    const std::vector<execution::OpTimer::Interval>& intervals) {
+  if (intervals.empty()) return 0;
+  double begin_s = intervals.front().begin_s, end_s = begin_s;
+  for (const execution::OpTimer::Interval& interval : intervals) {
+    begin_s = std::min(begin_s, interval.begin_s);
+    const execution::Step& step = plan.steps[interval.step];
+    if (plan.queues[step.queue].lane == execution::Lane::compute)
+      end_s = std::max(end_s, interval.end_s);
+  }
+  return end_s - begin_s;
+}
 
 /// "55.1", or "-" for what is not known.
 std::string number(bool known, double value, int digits) {
@@ -42,10 +57,14 @@ std::vector<offload::ModuleSummary> timed_modules(
   timed.counted_bytes = std::move(counted_bytes);
   timed.begin_s.assign(plan.steps.size(), -1);
   timed.end_s.assign(plan.steps.size(), -1);
+  const double step_s = time_of_step(plan, intervals);
+  const int first_carried = execution::first_carried(plan);
   for (const execution::OpTimer::Interval& interval : intervals) {
     if (interval.repetition > 0) continue;
-    timed.begin_s[interval.step] = interval.begin_s;
-    timed.end_s[interval.step] = interval.end_s;
+    // A carried copy holds up the next step, whose time begins where this one's ends.
+    const double from_s = interval.step < first_carried ? 0 : step_s;
+    timed.begin_s[interval.step] = interval.begin_s - from_s;
+    timed.end_s[interval.step] = interval.end_s - from_s;
   }
   const offload::Choice choice{
       plan.decisions, std::vector<offload::Reason>(plan.decisions.size(), offload::Reason::asked)};
