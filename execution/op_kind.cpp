@@ -21,9 +21,10 @@ std::string_view op_kind(std::string_view name) {
   drop_numbered(name, "mb", '/');
   drop_numbered(name, "layers.", '.');
   const std::size_t slash = name.rfind('/');
-  if (slash != std::string_view::npos && slash + 1 < name.size() &&
-      std::all_of(name.begin() + slash + 1, name.end(), is_digit))
-    name = name.substr(0, slash);
+  if (slash == std::string_view::npos || slash + 1 == name.size()) return name;
+  const std::string_view last = name.substr(slash + 1);
+  const bool is_parameter = last.find('.') != std::string_view::npos;
+  if (is_parameter || std::ranges::all_of(last, is_digit)) name = name.substr(0, slash);
   return name;
 }
 

@@ -6,6 +6,7 @@
 namespace stowage::layers {
 namespace {
 
+constexpr std::string_view kName = "adamw";
 constexpr std::string_view kStates[] = {"adam_m", "adam_v"};
 
 void record(const ParameterUpdate& update) {
@@ -35,12 +36,15 @@ void record(const ParameterUpdate& update) {
                                 .m = one.states[0],
                                 .v = one.states[1]});
   }
-  update.recorder.compute(update.name, adamw, operands);
+  // Stochastic rounding takes random bits, so that such updates have a rate of their own.
+  const bool rounds = adamw.m_type == execution::Dtype::e4m3;
+  const std::string number = update.name.substr(kName.size());
+  update.recorder.compute(rounds ? "adamw_rounded" + number : update.name, adamw, operands);
 }
 
 }  // namespace
 
 constinit const Optimizer kAdamw = {
-    .name = "adamw", .states = kStates, .record = record, .without_master = true};
+    .name = kName, .states = kStates, .record = record, .without_master = true};
 
 }  // namespace stowage::layers
