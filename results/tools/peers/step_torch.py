@@ -20,6 +20,12 @@ computes in 8 bits, of all layers, with a scale for each tensor or for each row:
   rowwise     the same of "rowwise"
 Their rows have an operator of their own: train_step_tensorwise, train_step_rowwise.
 
+Optimizers (--optimizer, as often): resident, the AdamW above; or cpu_offload, torchao's
+CPUOffloadOptimizer around PyTorch's fused AdamW of the host. Its pinned weights and gradients and
+its moments are bf16, without masters; gradients go to the host while backward runs, and are not
+clipped, since no norm is known by then. So it moves and computes less than the resident one. Its
+rows are of the operator train_step_cpu_offload.
+
 $STOWAGE_PEER_DIR is the root of a mamba_ssm source tree. --finds is a file of ssd_triton.py: its
 kernels then search only among the configurations that were fastest there, else among all of them.
 Writes one JSON object a deck and variant: operator, implementation, deck, variant, tokens,
@@ -58,6 +64,7 @@ from torch_layers import DEVICE, Model, Weights, compiled
 WARM_UP_STEPS = 10
 BETAS, ADAM_EPS, DECAY, CLIP = (0.9, 0.95), 1e-8, 0.1, 1.0
 PRECISIONS = ("bf16", "tensorwise", "rowwise")
+OPTIMIZERS = ("resident", "cpu_offload")
 VARIANTS = {"regions": None, "whole": {}, "tuned": {"mode": "max-autotune-no-cudagraphs"}}
 
 
@@ -138,12 +145,17 @@ def adamw(weight, master, mean, square, gradient, scale, rate, corrections):
 class Trainer:
     """AdamW on fp32 masters, over `ranks`."""
 
+    note = ""
+
     def __init__(self, model, weights, rate, ranks):
         self.loss = Replica(model, weights)
         if ranks > 1:
             self.loss = torch.nn.parallel.DistributedDataParallel(
                 self.loss, gradient_as_bucket_view=True, broadcast_buffers=False)
         self.weights = list(weights.all.values())
+        self.prepare(rate)
+
+    def prepare(self, rate):
         masters = [w.detach().flatten().float().clone() for w in self.weights]
         self.states = [(w.detach().flatten(), master, torch.zeros_like(master),
                         torch.zeros_like(master)) for w, master in zip(self.weights, masters)]
@@ -175,6 +187,22 @@ class Trainer:
         return loss.detach()
 
 
+class OffloadedTrainer(Trainer):
+    """AdamW on the host by torchao, one rank."""
+
+    def prepare(self, rate):
+        import torchao
+        from torchao.optim import CPUOffloadOptimizer
+        self.note = (f", torchao {torchao.__version__} CPUOffloadOptimizer, moments of bf16, "
+                     "not clipped")
+        self.optimizer = CPUOffloadOptimizer(self.weights, torch.optim.AdamW, lr=rate, betas=BETAS,
+                                             eps=ADAM_EPS, weight_decay=DECAY)
+
+    def update(self):
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
 def keep_finds(path):
     """The kernels of the peer search only among what was fastest in that file."""
     fastest = {}
@@ -198,7 +226,7 @@ def rounding(precision):
             f", torchao {torchao.__version__} float8 {precision}")
 
 
-def prepare(deck, variant, rounded, ranks):
+def prepare(deck, variant, rounded, optimizer, ranks):
     """What trains the deck's model, its layers compiled as one graph if the variant says so."""
     weights = Weights(rounded)
     model = Model(deck["model"], weights)
@@ -206,15 +234,23 @@ def prepare(deck, variant, rounded, ranks):
         if "synthetic_lengths" in deck["data"]:
             raise ValueError(f"variant {variant}: documents of many lengths are no one graph")
         model.hidden = compiled(model.hidden, fullgraph=True, **VARIANTS[variant])
-    return Trainer(model, weights, deck["optim"]["lr"] / 10, ranks)
+    trainer = {"resident": Trainer, "cpu_offload": OffloadedTrainer}[optimizer]
+    return trainer(model, weights, deck["optim"]["lr"] / 10, ranks)
 
 
-def time_deck(path, variant, precision, steps, seed, ranks):
+def operator(precision, optimizer):
+    """"train_step", or with what is not the first of its kind behind."""
+    others = [name for name, first in ((precision, PRECISIONS[0]), (optimizer, OPTIMIZERS[0]))
+              if name != first]
+    return "_".join(["train_step", *others])
+
+
+def time_deck(path, variant, precision, optimizer, steps, seed, ranks):
     deck = read_deck(path)
     model, train = deck["model"], deck["train"]
     torch.manual_seed(seed)
     rounded, library = rounding(precision)
-    trainer = prepare(deck, variant, rounded, ranks)
+    trainer = prepare(deck, variant, rounded, optimizer, ranks)
     if ranks > 1:
         seed += dist.get_rank()
         torch.manual_seed(seed)
@@ -240,9 +276,9 @@ def time_deck(path, variant, precision, steps, seed, ranks):
     tokens = ranks * train["micro_batch_size"] * train["seq_length"]
     timed = taken[WARM_UP_STEPS - 1:]
     return {
-        "operator": "train_step" if precision == "bf16" else f"train_step_{precision}",
+        "operator": operator(precision, optimizer),
         "implementation": f"PyTorch {torch.__version__}, torch.compile, mamba_ssm Triton{library}"
-                          + (", DistributedDataParallel" if ranks > 1 else ""),
+                          + trainer.note + (", DistributedDataParallel" if ranks > 1 else ""),
         "device": torch.cuda.get_device_name(),
         "deck": path.name,
         "variant": variant,
@@ -266,6 +302,8 @@ def parse_options():
                         help="how it is compiled (regions)")
     parser.add_argument("--precision", choices=PRECISIONS, action="append",
                         help="of the layers' products (bf16)")
+    parser.add_argument("--optimizer", choices=OPTIMIZERS, action="append",
+                        help="where AdamW's states are (resident)")
     parser.add_argument("--steps", type=ssd_triton.at_least_one, default=40, help="that are timed")
     parser.add_argument("--seed", type=int, default=1234)
     parser.add_argument("--finds", type=pathlib.Path, help="JSON lines of ssd_triton.py")
@@ -273,17 +311,18 @@ def parse_options():
     options = parser.parse_args()
     if not os.environ.get("STOWAGE_PEER_DIR"):
         parser.error("STOWAGE_PEER_DIR is not set: the root of a mamba_ssm source tree")
-    if set(options.precision or []) - {"bf16"}:
+    if set(options.precision or []) - {"bf16"} or "cpu_offload" in (options.optimizer or []):
         require("torchao")
     return options
 
 
 def time_all(options, world, rank, out):
-    """Times each deck by each variant and precision, alone and on all ranks; how many failed."""
+    """Times each deck by each variant, precision and optimizer, alone and on all ranks; how many
+    failed."""
     failed = 0
-    for deck, variant, precision, ranks in itertools.product(
+    for deck, variant, precision, optimizer, ranks in itertools.product(
             options.decks, options.variant or ["regions"], options.precision or ["bf16"],
-            sorted({1, world})):
+            options.optimizer or ["resident"], sorted({1, world})):
         if world > 1:
             dist.all_reduce(torch.zeros(1))  # on the host: the others leave the GPU alone
         if rank >= ranks:
@@ -292,12 +331,13 @@ def time_all(options, world, rank, out):
         gc.collect()
         torch.cuda.empty_cache()
         try:
-            row = time_deck(deck, variant, precision, options.steps, options.seed, ranks)
+            row = time_deck(deck, variant, precision, optimizer, options.steps, options.seed,
+                            ranks)
         except Exception as error:  # of a compiler or for want of memory: others may do
             if world > 1:
                 raise
             traceback.print_exc(limit=-4)
-            print(f"{deck.name} {variant} {precision}: failed: "
+            print(f"{deck.name} {variant} {precision} {optimizer}: failed: "
                   f"{str(error).strip().splitlines()[:1]}", flush=True)
             failed += 1
             continue
@@ -305,7 +345,7 @@ def time_all(options, world, rank, out):
             continue
         out.write(json.dumps(row) + "\n")
         out.flush()
-        print(f"{row['deck']:<28}{variant:<8}{precision:<11}{ranks:>3}"
+        print(f"{row['deck']:<28}{variant:<8}{precision:<11}{optimizer:<12}{ranks:>3}"
               f"{row['tokens_per_s']:>12.0f} tokens/s  "
               f"{row['median_s'] * 1e3:.2f} ms  {row['peak_bytes'] / 2**30:.1f} GiB  loss "
               f"{row['loss_first']:.3f} to {row['loss_last']:.3f}", flush=True)
