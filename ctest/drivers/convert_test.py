@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
 import tempfile
 
@@ -316,6 +317,21 @@ def shards_are_bounded_and_indexed(p):
     p.run("convert", "import", "out", "--out", "again", "--deck", "again.toml")
     p.run("convert", "export", "again", "--out", "one/")  # as a shell completes it
     assert_same_tensors(model, "one")
+
+
+@case
+def a_folder_of_random_weights_has_the_layers_of_its_deck(p):
+    """Experts too, so that make_folder.py measures import and export of a 30B at full size."""
+    here = pathlib.Path(__file__).parent
+    deck = (here / "tiny.toml").read_text()
+    pathlib.Path("small.toml").write_text(
+        deck.replace("hidden_size = 32", 'hidden_size = 32\nhead_dim = 8', 1))
+    subprocess.run([sys.executable, here / "interop" / "make_folder.py", "small.toml", "made",
+                    "--layers", "4", "--shard-bytes", "20000"], check=True)
+    p.run("convert", "import", "made", "--out", "ck", "--deck", "it.toml")
+    p.run("convert", "export", "ck", "--out", "out")
+    assert len(list(pathlib.Path("made").glob("*.safetensors"))) > 1
+    assert_same_tensors("made", "out")
 
 
 @case
