@@ -8,13 +8,13 @@ Exit codes: 0, 1 if --check finds another figure.
 
 import argparse
 from stowage_results.outputs import made_by_tools, write
-from stowage_results.plots import guide_data, guide_ideas
+from stowage_results.plots import guide_data, guide_ideas, guide_states
 
 FOLDER = guide_ideas.FIGURES
 FIGURES = {"overview": guide_data.overview, "memory": guide_data.memory,
            "result_set": guide_data.result_set, "quickstart": guide_data.quickstart,
            "deck_to_result": guide_ideas.deck_to_result,
-           "grid": guide_ideas.grid, "pipeline": guide_ideas.pipeline,
+           "states": guide_states.states, "grid": guide_ideas.grid, "pipeline": guide_ideas.pipeline,
            "step_memory": guide_ideas.step_memory, "folders": guide_ideas.folders}
 
 
