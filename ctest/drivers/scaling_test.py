@@ -91,6 +91,9 @@ def a_curve_is_measured_and_drawn(r):
         assert about["tokens"] == 40 * about["global_batch"], name
         assert about["base"] == b"d1", name
         assert (about["communication_s"] > 0) == (ranks > 1), (name, about)
+        of_ranks = [float(word) for word in about["compute_s_of_ranks"].split()]
+        assert len(of_ranks) == ranks, (name, of_ranks)
+        assert abs(numpy.mean(of_ranks) / about["compute_s"] - 1) < 1e-9, (name, of_ranks)
         assert 0 <= about["exposed_communication_s"] <= about["communication_s"] * 1.0001, name
         # Modes and sharded optimizer states leave the bits of the same grid and batch.
         digests.setdefault((about["global_batch"], name.split("/")[1].removesuffix("_zero")),
