@@ -191,12 +191,12 @@ def layouts_are_found_and_planned(r):
 
 @case
 def layouts_with_the_same_bits_are_found(r):
-    """Of those that one tree of microbatches covers."""
+    """Of those that one tree covers, with whole leaves on each rank."""
     text = r.run("inputs/hybrid-moe-2b.toml", "--machine", "h200-cluster", "--ranks", "16",
                  "--quick", "train.global_batch_size=32", "run.same_bits=ranks",
-                 "model.untie_embeddings=true")
+                 "run.same_bits_leaves=8", "model.untie_embeddings=true")
     assert re.search(r"^ +(pipeline \d+ x )?data \d", text, re.MULTILINE), text
-    assert not re.search(r"(tensor|context|expert) [0-9]", text), text
+    assert not re.search(r"(tensor|context|expert) [0-9]|data 16", text), text
     refused = r.run("inputs/hybrid-moe-2b.toml", "--machine", "h200-cluster", "--ranks", "16",
                     "--quick", "train.global_batch_size=32", "run.same_bits=ranks",
                     "parallel.tensor=2", expect=2)
