@@ -204,7 +204,8 @@ const LayoutEstimator::Elements& LayoutEstimator::elements(const Layout& layout,
 }
 
 /// Gradients are summed beside the last backward and weights gathered beside the first forward,
-/// while nothing else is exchanged; of each the bucket at the end is beside nothing.
+/// while nothing else is exchanged; of each the bucket at the end is beside nothing. Parts of whole
+/// matrices go to their owners, and updates come back, beside the owners' products.
 /// @param times, exchange of a microbatch
 void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const Elements& elements,
                                 const PassTimes& times, const PassTimes& exchange) const {
@@ -219,7 +220,10 @@ void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const 
   const layers::Optimizer& optimizer = inputs::read<layers::OptimizerChoice>(deck_).row();
   const bool ema = inputs::read(deck_, &layers::OptimizerConfig::ema_decay) > 0;
   const layers::StateOptions state{.ema = ema, .optimizer = &optimizer, .type = type};
-  double sums_s = 0, gathers_s = 0, tail_s = 0;
+  constexpr auto stage = parallel::Group::replicated_gradients;
+  const int owners = parallel::group_size(layout.shape, stage);
+  const double cuts = parallel::group_size(layout.shape, parallel::Group::tensor);
+  double sums_s = 0, gathers_s = 0, tail_s = 0, moved_bytes = 0;
   for (const auto& [group_and_kind, count] : elements.counts) {
     const auto& [group, whole] = group_and_kind;
     const layers::Optimizer& rule = whole ? optimizer : *optimizer.rules().back();
@@ -240,13 +244,18 @@ void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const 
       const double last = std::min(bucket, count);
       tail_s += last_s("reduce_scatter", last * wire) + last_s("all_gather", last * weight);
     }
+    if (whole) {
+      const double cut_off = count / ranks * (cuts - 1) / cuts;  // parts of others' matrices
+      moved_bytes += weight * (cut_off + (layout.zero ? cut_off : count * (owners - 1) / owners));
+    }
     estimate.persistent_bytes +=
         count * (weight + gradient) + count / ranks * state_bytes(state, precision, rule);
     estimate.optimizer_s += count / ranks * (update_bytes(state, precision, rule) + kNormBytes) /
                             (rates.device_bytes_per_s * rates.memory_efficiency);
   }
-  const int stage = parallel::group_size(layout.shape, parallel::Group::replicated_gradients);
-  estimate.optimizer_s += elements.matrix_flops / stage / rates.flops_per_s;
+  const double exchanges_s =
+      moved_bytes / rates.link_of(std::string(parallel::name(stage)), "exchange").bytes_per_s;
+  estimate.optimizer_s += std::max(elements.matrix_flops / owners / rates.flops_per_s, exchanges_s);
   const double forward_s = std::max(0.0, times.forward_s - exchange.forward_s);
   const double backward_s = std::max(0.0, times.backward_s + times.weights_s - exchange.backward_s);
   estimate.gradients_s =
