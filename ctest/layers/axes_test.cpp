@@ -3,7 +3,10 @@
 // know, and the same bits when they do it again.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
+#include <map>
 
 #include "axes.hpp"
 #include "run/state/whole_tensors.hpp"
@@ -66,6 +69,67 @@ TEST(axes, muon_equals_one_rank) {
       axes.compare(options, c);
       if (testing::Test::HasFailure()) return;
     }
+}
+
+/// Masters behind a step that has no gradient, from momenta that are the same on all layouts.
+std::map<std::string, std::vector<double>> masters_of_given_momenta(
+    forecast::TrainerOptions options) {
+  TinyRun tiny(std::move(options));
+  const forecast::TrainerPlan& plan = tiny.trainer().plan();
+  const execution::PersistentLayout& layout = plan.layout();
+  std::map<std::string, execution::GlobalIndex> held;
+  for (const layers::Parameter& p : plan.model().parameters()) {
+    const std::string momentum = "muon_m/" + p.name;
+    if (!layout.has(momentum)) continue;
+    execution::GlobalIndex index = p.index();
+    const execution::Range range = layout.held(momentum);
+    index.first = range.begin;
+    std::vector<double> values;
+    for (std::int64_t i = 0; i < range.end - range.begin; ++i)
+      values.push_back(std::sin(0.37 * static_cast<double>(index(i) % 9973) + 1));
+    tiny.write(momentum, values);
+    held[p.name] = index;
+  }
+  TinyRun::Batch batch = tiny.make_batch(0, plan.options().step.microbatches);
+  std::ranges::fill(batch.targets, -1);
+  batch.step_counted = 1;
+  tiny.train(batch, 1e-2, 1, plan.capacity_classes() - 1);
+  EXPECT_TRUE(tiny.step_ok());
+  EXPECT_EQ(tiny.grad_norm(), 0);
+  std::map<std::string, std::vector<double>> masters;
+  for (const auto& [name, index] : held) {
+    const std::vector<double> values = tiny.read("master/" + name);
+    std::vector<double>& all = masters[name];  // pairs of an index and a value
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      all.push_back(static_cast<double>(index(static_cast<std::int64_t>(i))));
+      all.push_back(values[i]);
+    }
+  }
+  return masters;
+}
+
+// Whoever owns a matrix, and whatever cuts its parts came from.
+TEST(axes, updates_of_muon_from_the_same_momenta_have_the_same_bits) {
+  const Axes axes;
+  if (axes.world.size() != 4) GTEST_SKIP() << "of four ranks";
+  forecast::TrainerOptions options = options_of("M*-E", Dtype::bf16);
+  options.state.optimizer = &layers::kMuon;
+  options.model.moe.aux_coeff = options.model.moe.z_coeff = options.model.z_loss_coeff = 0;
+  const auto alone = masters_of_given_momenta(options);
+  for (const Case& c : {Case{.zero = true}, Case{.tensor = 4, .zero = true},
+                        Case{.tensor = 2, .expert = 2, .zero = true}, Case{.expert = 4},
+                        Case{.tensor = 2, .microbatches = 2, .pipeline = 2}}) {
+    SCOPED_TRACE(text(c, "M*-E"));
+    int matrices = 0;
+    for (const auto& [name, values] : masters_of_given_momenta(axes.shared(options, c))) {
+      const std::vector<double>& wanted = alone.at(name);
+      for (std::size_t i = 0; i < values.size(); i += 2)
+        ASSERT_EQ(values[i + 1], wanted[2 * static_cast<std::size_t>(values[i]) + 1])
+            << name << "[" << values[i] << "]";
+      ++matrices;
+    }
+    EXPECT_GT(matrices, 0);
+  }
 }
 
 /// Grids with stages; of eight ranks also those with copies of a pipeline whose ranks share layers.
