@@ -9,70 +9,93 @@
 namespace stowage::kernels::test {
 namespace {
 
+void expect_fp64(const NewtonSchulz& op, Random& random) {
+  const Arrays<NewtonSchulz> arrays = make_arrays(op, random);
+  check_on_gpu(op, arrays,
+               [&](std::string_view) { return newton_schulz_tolerance(op, op.storage); });
+}
+
 // One matrix and several, tall and wide, of one block and of several, aligned and not.
 TEST(muon_gpu, newton_schulz_matches_fp64) {
   STOWAGE_NEED_GPU();
   Random random;
-  struct Sizes {
-    std::int64_t count, rows, columns;
-  };
-  for (const Sizes& s : {Sizes{1, 1, 1},
-                         {3, 7, 5},
-                         {1, 128, 512},
-                         {4, 512, 128},
-                         {9, 64, 1024},
-                         {2, 333, 777},
-                         {1, 1024, 1024},
-                         {2, 1536, 640},
-                         {3, 136, 1000},
-                         {2, 1000, 264},
-                         {1, 520, 520}})
+  for (const EqualMatrices& m : {EqualMatrices{1, 1, 1},
+                                 {3, 7, 5},
+                                 {1, 128, 512},
+                                 {4, 512, 128},
+                                 {9, 64, 1024},
+                                 {5, 24, 200},
+                                 {2, 333, 777},
+                                 {1, 1024, 1024},
+                                 {2, 1536, 640},
+                                 {3, 136, 1000},
+                                 {2, 1000, 264},
+                                 {1, 520, 520}})
     for (const Dtype storage : kDeviceTypes)
       for (const int steps : {2, 5}) {
-        SCOPED_TRACE(testing::Message() << s.count << " of " << s.rows << " x " << s.columns << " "
+        SCOPED_TRACE(testing::Message() << m.count << " of " << m.rows << " x " << m.columns << " "
                                         << execution::name(storage));
-        const NewtonSchulz op{.count = s.count,
-                              .rows = s.rows,
-                              .columns = s.columns,
-                              .options = {.steps = steps},
-                              .scale = 0.5,
-                              .storage = storage};
-        const Arrays<NewtonSchulz> arrays = make_arrays(op, random);
-        check_on_gpu(op, arrays,
-                     [&](std::string_view) { return newton_schulz_tolerance(op, storage); });
+        expect_fp64({.matrices = {{m.count, m.rows, m.columns, 0.5}},
+                     .options = {.steps = steps},
+                     .storage = storage},
+                    random);
       }
 }
 
-// However many there are, and wherever they lie.
+// More shapes, and more products, than one launch takes.
+TEST(muon_gpu, many_matrices_and_iterations_match_fp64) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  NewtonSchulz op{.matrices = {}, .options = {}, .storage = Dtype::bf16};
+  for (int i = 0; i < 10; ++i) {
+    const std::int64_t rows = 136 + 40 * i, columns = 520 - 32 * i;
+    op.matrices.push_back({1 + i % 3, rows, columns, 0.5 + i});
+  }
+  op.matrices.push_back({2, 33, 55, 2});
+  expect_fp64(op, random);
+  op.matrices.resize(8);
+  op.options = {{1.875, -1.25, 0.375}, 20};
+  expect_fp64(op, random);
+}
+
+// Whatever others there are, and wherever they lie.
 TEST(muon_gpu, a_matrix_has_the_same_bits_among_others) {
   STOWAGE_NEED_GPU();
   Random random;
-  for (const auto& [rows, columns] :
-       {std::pair<std::int64_t, std::int64_t>{64, 512}, {512, 96}, {600, 1100}, {360, 520}})
-    for (const Dtype storage : kDeviceTypes) {
-      NewtonSchulz op{.count = 6,
-                      .rows = rows,
-                      .columns = columns,
-                      .options = {},
-                      .scale = 1,
-                      .storage = storage};
-      const std::int64_t each = rows * columns;
-      const Values x = random.normal(6 * each);
-      const auto result = [&](const NewtonSchulz& some, const Values& values) {
-        const Array array(storage, {some.count, rows, columns}, values);
-        const Array room = workspace(some.workspace_bytes());
-        return on_gpu([&](Queue& q,
-                          auto& at) { some.run(q, {.x = at(array), .workspace = at(room)}); },
-                      {array}, 2)[0]
-            .values();
-      };
-      const Values all = result(op, x);
-      op.count = 1;
-      for (int i = 0; i < 6; ++i)
-        EXPECT_EQ(result(op, Values(x.begin() + i * each, x.begin() + (i + 1) * each)),
-                  Values(all.begin() + i * each, all.begin() + (i + 1) * each))
-            << i;
+  const auto result = [&](const NewtonSchulz& op, const std::vector<Array>& arrays) {
+    const Array room = workspace(op.workspace_bytes());
+    return on_gpu(
+        [&](Queue& q, auto& at) {
+          OperandsOf<NewtonSchulz, execution::View> o;
+          for (const Array& array : arrays) o.matrices.push_back({.x = at(array)});
+          o.workspace = at(room);
+          op.run(q, o);
+        },
+        arrays, 2);
+  };
+  for (const Dtype storage : kDeviceTypes) {
+    const NewtonSchulz all{.matrices = {{6, 64, 512}, {6, 512, 96}, {6, 600, 1100}, {6, 360, 520}},
+                           .options = {},
+                           .storage = storage};
+    std::vector<Array> arrays;
+    for (const EqualMatrices& m : all.matrices)
+      arrays.push_back(Array(storage, {m.elements()}, random.normal(m.elements())));
+    const std::vector<Array> together = result(all, arrays);
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+      EqualMatrices one = all.matrices[i];
+      const std::int64_t each = one.rows * one.columns;
+      one.count = 1;
+      const Values x = arrays[i].values(), expected = together[i].values();
+      for (int k = 0; k < 6; ++k) {
+        const Array array(storage, {each},
+                          Values(x.begin() + k * each, x.begin() + (k + 1) * each));
+        EXPECT_EQ(
+            result({.matrices = {one}, .options = {}, .storage = storage}, {array})[0].values(),
+            Values(expected.begin() + k * each, expected.begin() + (k + 1) * each))
+            << one.rows << " x " << one.columns << ", " << k;
+      }
     }
+  }
 }
 
 TEST(muon_gpu, momentum_and_update_match_fp64) {

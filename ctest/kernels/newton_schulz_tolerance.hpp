@@ -14,9 +14,11 @@ namespace stowage::kernels::test {
 /// type of storage, fp32, they are rounded as well. Products add in blocks of blocks: of k terms
 /// log2 k levels, each of which rounds once, by a third of the square of half a unit.
 inline double newton_schulz_tolerance(const NewtonSchulz& op, execution::Dtype storage) {
+  std::int64_t longest = 0;
+  for (const EqualMatrices& m : op.matrices) longest = std::max(longest, m.larger());
   const auto [a, b, c] = op.options.coefficients;
   const double lost = (std::abs(a) + std::abs(b) + std::abs(c)) / std::abs(a + b + c);
-  const auto terms = static_cast<double>(std::max(op.rows, op.columns));
+  const auto terms = static_cast<double>(longest);
   const double sums =
       storage == execution::Dtype::fp32 ? std::sqrt(1 + std::max(0.0, std::log2(terms)) / 3) : 1.0;
   return std::sqrt(op.options.steps) * lost * sums * execution::epsilon(storage);

@@ -203,11 +203,8 @@ class AdamwCase final : public OptimizerCase {
 };
 
 kernels::NewtonSchulz newton_schulz_of(const Shape& shape) {
-  return {.count = shape["count"],
-          .rows = shape["rows"],
-          .columns = shape["columns"],
+  return {.matrices = {{shape["count"], shape["rows"], shape["columns"]}},
           .options = {},
-          .scale = 1,
           .storage = Dtype::bf16};
 }
 
@@ -219,13 +216,17 @@ class NewtonSchulzCase final : public OperatorCase<kernels::NewtonSchulz> {
   // Once more from the start, since every launch goes on from the last.
   std::vector<Agreement> check(const std::string& implementation) override {
     kernels::NewtonSchulz one = op_;
-    one.count = 1;
+    one.matrices.front().count = 1;
     one.storage = Dtype::fp64;
-    const auto first = [&] { return o_.x->rows(0, one.rows * one.columns); };
-    o_.x->fill_normal(seed_, 0, 1);
+    Operand& x = *o_.matrices[0].x;
+    const auto first = [&] { return x.rows(0, one.matrices.front().elements()); };
+    x.fill_normal(seed_, 0, 1);
     std::vector<double> expected = first();
     std::vector<double> room(one.workspace_bytes() / sizeof(double) + 1);
-    on_host([&] { one.reference<double>({.x = expected.data(), .workspace = room.data()}); });
+    kernels::NewtonSchulz::Operands<kernels::Pointers<double>> pointers;
+    pointers.matrices.push_back({.x = expected.data()});
+    pointers.workspace = room.data();
+    on_host([&] { one.reference<double>(pointers); });
     enqueue(implementation, gpu_.queue());
     // Of five iterations: what is left where the polynomial's terms cancel
     // (newton_schulz_tolerance).

@@ -45,6 +45,7 @@ template <bool kTransposedA, bool kTransposedB, int kTileWidth, int kOtherBytes,
           bool kGatedB = false, int kTileHeight = kTileRows, int kLeastBRoom = 0>
 struct Operands {
   static constexpr bool kGated = kGatedB;  // B: rows of the gate, then as many of the other half
+  static constexpr bool kFp16 = false;     // operands in fp16
   static constexpr int kHeight = kTileHeight;
   static constexpr int kBlocks = kHeight / 64;  // row blocks of a warpgroup
   static constexpr bool kTransA = kTransposedA;
@@ -143,9 +144,14 @@ __device__ __forceinline__ void issue(Sums<O>& sums, const unsigned char* a, con
       const unsigned char* rows = a + block * 64 * 128;  // in both layouts
       const std::uint64_t a_at =
           O::kTransA ? mn_major<Swizzle::b128>(rows, O::kPanelBytes) : k_major<Swizzle::b128>(rows);
-      Wgmma<O::kWidth>::template ss<O::kTransA, O::kTransB>(
-          sums[block], advance(a_at, k * (O::kTransA ? 16 * 128 : 32)),
-          advance(b_at, k * (O::kTransB ? 16 * 128 : 32)), k > 0 ? 1 : accumulate);
+      const std::uint64_t a_slice = advance(a_at, k * (O::kTransA ? 16 * 128 : 32));
+      const std::uint64_t b_slice = advance(b_at, k * (O::kTransB ? 16 * 128 : 32));
+      const int adds = k > 0 ? 1 : accumulate;
+      if constexpr (O::kFp16)
+        Wgmma<O::kWidth>::template ss_f16<O::kTransA, O::kTransB>(sums[block], a_slice, b_slice,
+                                                                  adds);
+      else
+        Wgmma<O::kWidth>::template ss<O::kTransA, O::kTransB>(sums[block], a_slice, b_slice, adds);
     }
   }
 }

@@ -2,7 +2,8 @@
 //
 // squares, divide: a block sums the squares of 16384 elements in fp64, in an order of its own
 // threads; each block of the second kernel adds the sums of its matrix in one order and scales as
-// many elements.
+// many elements. squares_of_all, divide_all: the same for matrices that go by tiles, 16 bytes at a
+// time, those of several shapes at once, to fp16.
 // mirror, polynomial: a block has a tile of 32 x 32 of a lower half and writes its mirror image
 // from shared memory, so that both sides are whole lines.
 // Cost: 3 passes over a matrix, and of each iteration 2 over A and 3 for the polynomial.
@@ -16,8 +17,10 @@
 namespace stowage::kernels::optimizer {
 namespace {
 
+using device::kPackSize;
 using device::round_to;
 using device::to_float;
+using device::unpack;
 using execution::Bf16;
 
 constexpr int kThreads = 512;
@@ -37,32 +40,105 @@ __device__ double block_sum(double value) {
   return sums[0];
 }
 
+/// Calls body(i) for each kStep-th element of a chunk.
+template <int kStep, class Body>
+__device__ __forceinline__ void each_element(std::int64_t elements, unsigned chunk, Body&& body) {
+  const std::int64_t begin = kSquaresChunk * chunk, end = min(begin + kSquaresChunk, elements);
+  for (std::int64_t i = begin + threadIdx.x * kStep; i < end; i += kThreads * kStep) body(i);
+}
+
 template <class S>
 __global__ void __launch_bounds__(kThreads)
     squares(const S* x, std::int64_t elements, double* sums) {
   const S* matrix = x + blockIdx.y * elements;
-  const std::int64_t begin = kSquaresChunk * blockIdx.x;
-  const std::int64_t end = min(begin + kSquaresChunk, elements);
   double sum = 0;
-  for (std::int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
+  each_element<1>(elements, blockIdx.x, [&](std::int64_t i) {
     const auto value = static_cast<double>(to_float(matrix[i]));
     sum = fma(value, value, sum);
-  }
+  });
   sum = block_sum(sum);
   if (threadIdx.x == 0) sums[static_cast<std::int64_t>(blockIdx.y) * gridDim.x + blockIdx.x] = sum;
+}
+
+/// 1 / (|x|_F + 1e-7) of a matrix, in all threads of a block.
+__device__ float one_by_norm(const double* sums, unsigned chunks) {
+  double sum = 0;
+  for (unsigned i = threadIdx.x; i < chunks; i += kThreads) sum += sums[i];
+  return static_cast<float>(1 / (sqrt(block_sum(sum)) + 1e-7));
 }
 
 template <class S>
 __global__ void __launch_bounds__(kThreads)
     divide(const S* x, S* to, std::int64_t elements, const double* sums) {
-  const double* own = sums + static_cast<std::int64_t>(blockIdx.y) * gridDim.x;
-  double sum = 0;
-  for (unsigned i = threadIdx.x; i < gridDim.x; i += kThreads) sum += own[i];
-  const auto factor = static_cast<float>(1 / (sqrt(block_sum(sum)) + 1e-7));
-  const std::int64_t first = blockIdx.y * elements, begin = kSquaresChunk * blockIdx.x;
-  const std::int64_t end = min(begin + kSquaresChunk, elements);
-  for (std::int64_t i = begin + threadIdx.x; i < end; i += kThreads)
+  const float factor =
+      one_by_norm(sums + static_cast<std::int64_t>(blockIdx.y) * gridDim.x, gridDim.x);
+  const std::int64_t first = blockIdx.y * elements;
+  each_element<1>(elements, blockIdx.x, [&](std::int64_t i) {
     to[first + i] = round_to<S>(to_float(x[first + i]) * factor);
+  });
+}
+
+/// Matrices of some shapes, by blocks of one chunk each.
+struct Shapes {
+  struct One {
+    const Bf16* x;
+    Bf16* to;
+    double* sums;           // (matrices, chunks)
+    int* counters;          // of launches, then of matrices
+    std::int64_t elements;  // of a matrix
+    unsigned chunks;        // of a matrix
+    unsigned first;         // block
+  };
+  One all[kMostShapes];
+  int count, launches;
+};
+
+/// Calls body(shape, matrix, chunk) for this block.
+template <class Body>
+__device__ __forceinline__ void with_chunk(const Shapes& shapes, Body&& body) {
+  int at = 0;
+  while (at + 1 < shapes.count && shapes.all[at + 1].first <= blockIdx.x) ++at;
+  const Shapes::One& one = shapes.all[at];
+  const unsigned block = blockIdx.x - one.first, matrix = block / one.chunks;
+  body(one, matrix, block - matrix * one.chunks);
+}
+
+__global__ void __launch_bounds__(kThreads) squares_of_all(const __grid_constant__ Shapes shapes) {
+  with_chunk(shapes, [](const Shapes::One& one, unsigned matrix, unsigned chunk) {
+    const Bf16* x = one.x + matrix * one.elements;
+    double sum = 0;
+    each_element<kPackSize<Bf16>>(one.elements, chunk, [&](std::int64_t i) {
+      float values[kPackSize<Bf16>];
+      unpack<Bf16>(*reinterpret_cast<const uint4*>(x + i), values);
+#pragma unroll
+      for (const float value : values)
+        sum = fma(static_cast<double>(value), static_cast<double>(value), sum);
+    });
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) one.sums[matrix * one.chunks + chunk] = sum;
+  });
+}
+
+__global__ void __launch_bounds__(kThreads) divide_all(const __grid_constant__ Shapes shapes) {
+  with_chunk(shapes, [&](const Shapes::One& one, unsigned matrix, unsigned chunk) {
+    const float factor =
+        static_cast<float>(kFp16Norm) * one_by_norm(one.sums + matrix * one.chunks, one.chunks);
+    const std::int64_t first = matrix * one.elements;
+    each_element<kPackSize<Bf16>>(one.elements, chunk, [&](std::int64_t i) {
+      float values[kPackSize<Bf16>];
+      unpack<Bf16>(*reinterpret_cast<const uint4*>(one.x + first + i), values);
+      std::uint32_t words[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        words[e] = hopper::pack_f16(factor * values[2 * e], factor * values[2 * e + 1]);
+      *reinterpret_cast<uint4*>(one.to + first + i) = {words[0], words[1], words[2], words[3]};
+    });
+    if (chunk > 0) return;
+    if (threadIdx.x == 0) one.counters[shapes.launches + matrix] = 0;
+    if (matrix == 0)
+      for (int i = static_cast<int>(threadIdx.x); i < shapes.launches; i += kThreads)
+        one.counters[i] = 0;
+  });
 }
 
 /// Calls lower(i, j) for the elements of a tile on or below the diagonal, which gives a value, and
@@ -126,15 +202,33 @@ dim3 tiles(std::int64_t n, unsigned count) {
 }  // namespace
 
 template <class S>
-int launch_normalise(const NewtonSchulz& op, const S* x, S* to, double* sums, void* stream) {
-  const std::int64_t elements = op.rows * op.columns, chunks = squares_chunks(op);
+int launch_normalise(const EqualMatrices& m, const S* x, S* to, double* sums, void* stream) {
+  const std::int64_t elements = m.rows * m.columns, chunks = squares_chunks(m);
   const auto on = static_cast<cudaStream_t>(stream);
-  return in_groups(op.count, [&](std::int64_t first, unsigned count) {
+  return in_groups(m.count, [&](std::int64_t first, unsigned count) {
     const dim3 grid(static_cast<unsigned>(chunks), count);
     squares<S><<<grid, kThreads, 0, on>>>(x + first * elements, elements, sums + first * chunks);
     divide<S><<<grid, kThreads, 0, on>>>(x + first * elements, to + first * elements, elements,
                                          sums + first * chunks);
   });
+}
+
+int launch_normalise_fp16(const NewtonSchulzOptions& options, std::span<const TileMatrices> all,
+                          void* stream) {
+  Shapes shapes{};
+  shapes.launches = static_cast<int>(launches(options));
+  unsigned blocks = 0;
+  for (const TileMatrices& of : all) {
+    const auto chunks = static_cast<unsigned>(squares_chunks(of.shape));
+    shapes.all[shapes.count++] = {
+        of.x,   of.start(), of.room.squares, of.room.counters, of.shape.rows * of.shape.columns,
+        chunks, blocks};
+    blocks += chunks * static_cast<unsigned>(of.shape.count);
+  }
+  const auto on = static_cast<cudaStream_t>(stream);
+  squares_of_all<<<blocks, kThreads, 0, on>>>(shapes);
+  divide_all<<<blocks, kThreads, 0, on>>>(shapes);
+  return cudaGetLastError();
 }
 
 template <class S>
@@ -156,8 +250,8 @@ int launch_polynomial(const S* gram, S* square, std::int64_t count, std::int64_t
   });
 }
 
-template int launch_normalise(const NewtonSchulz&, const float*, float*, double*, void*);
-template int launch_normalise(const NewtonSchulz&, const Bf16*, Bf16*, double*, void*);
+template int launch_normalise(const EqualMatrices&, const float*, float*, double*, void*);
+template int launch_normalise(const EqualMatrices&, const Bf16*, Bf16*, double*, void*);
 template int launch_mirror(float*, std::int64_t, std::int64_t, void*);
 template int launch_mirror(Bf16*, std::int64_t, std::int64_t, void*);
 template int launch_polynomial(const float*, float*, std::int64_t, std::int64_t,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "kernels/operator.hpp"
 
@@ -13,6 +14,16 @@ struct NewtonSchulzOptions {
   int steps = 5;
 };
 
+/// Matrices of one shape, one behind the other.
+struct EqualMatrices {
+  std::int64_t count, rows, columns;
+  double scale = 1;  ///< of what they become
+
+  std::int64_t elements() const { return count * rows * columns; }
+  std::int64_t smaller() const { return std::min(rows, columns); }
+  std::int64_t larger() const { return std::max(rows, columns); }
+};
+
 /// Replaces matrices by nearly orthogonal ones with the same singular vectors, by Newton-Schulz
 /// iterations (Jordan et al., https://kellerjordan.github.io/posts/muon):
 ///
@@ -20,31 +31,37 @@ struct NewtonSchulzOptions {
 ///
 /// A has the smaller extent of a matrix: of one with more rows than columns A is X^T X, and stands
 /// behind X. A and A A are symmetric: only their lower blocks are multiplied, the others are their
-/// mirror images. Every product is rounded to the storage type, sums of squares are fp64. A matrix
-/// gets the same bits however many are treated at once.
+/// mirror images. Every product is rounded to the storage type, sums of squares are fp64. On a
+/// Hopper GPU bf16 matrices are iterated on A, in fp16, all of them in one launch
+/// (newton_schulz_sm90.cu). A matrix gets the same bits whatever others are treated with it.
 struct NewtonSchulz {
   static constexpr std::string_view kName = "newton_schulz";
-  std::int64_t count, rows, columns;  ///< of each matrix
+  std::vector<EqualMatrices> matrices;
   NewtonSchulzOptions options;
-  double scale;
   execution::Dtype storage;
 
+  /// Of matrices of one shape.
+  template <class T>
+  struct Tensors {
+    RowsOfType<T, Storage> x;
+  };
   template <class T>
   struct Operands {
-    RowsOfType<T, Storage> x;
+    ListOf<T, Tensors> matrices;
     SumsOut<T> workspace;
   };
   void each(auto&& f, auto&... o) const {
-    f(sum("x", true, storage, {count * rows * columns}).in_any_shape(), o.x...);
+    for (std::size_t i = 0; i < matrices.size(); ++i)
+      f(sum("x", true, storage, {matrices[i].elements()}).in_any_shape(), o.matrices[i].x...);
     f(workspace(workspace_bytes()), o.workspace...);
   }
-  std::int64_t smaller() const { return std::min(rows, columns); }
   std::size_t workspace_bytes() const;
   std::string fault() const;
   STOWAGE_OPERATOR_MEMBERS;
 };
 
-/// FLOPs of one matrix.
-double newton_schulz_flops(std::int64_t rows, std::int64_t columns, int steps);
+/// FLOPs of one matrix of bf16.
+double newton_schulz_flops(std::int64_t rows, std::int64_t columns,
+                           const NewtonSchulzOptions& options);
 
 }  // namespace stowage::kernels

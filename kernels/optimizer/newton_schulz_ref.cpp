@@ -71,29 +71,37 @@ void make_polynomial(const Matrix<S>& gram, const Matrix<S>& square,
   mirror(square);
 }
 
+template <class S>
+void iterate(const NewtonSchulz& op, const EqualMatrices& m, const NewtonSchulzRoom<S>& room,
+             S* given) {
+  const std::int64_t n = m.smaller();
+  const bool wide = m.rows <= m.columns;
+  const Matrix<S> gram{room.gram, n, n, n}, polynomial{room.polynomial, n, n, n};
+  S *x = op.options.steps % 2 == 0 ? given : room.other, *y = x == given ? room.other : given;
+  normalise(given, x, room.squares, m.rows * m.columns);
+  for (int step = 0; step < op.options.steps; ++step) {
+    const Matrix<const S> from{x, m.rows, m.columns, m.columns};
+    multiply_lower<S>(from, wide ? Transpose::no : Transpose::yes, gram);
+    mirror(gram);
+    multiply_lower<S>(gram, Transpose::no, polynomial);  // the square of what is symmetric
+    make_polynomial(gram, polynomial, op.options, scale_of(m, op.options, step));
+    const Matrix<const S> factor = polynomial;
+    matmul<S, S, S>({wide ? factor : from}, {wide ? from : factor},
+                    {y, m.rows, m.columns, m.columns}, false);
+    std::swap(x, y);
+  }
+}
+
 }  // namespace
 
 template <class S>
 void NewtonSchulz::reference(const Operands<Pointers<S>>& o) const {
-  const NewtonSchulzRoom<S> room(*this, o.workspace);
-  const std::int64_t elements = rows * columns, n = smaller();
-  const bool wide = rows <= columns;
-  const Matrix<S> gram{room.gram, n, n, n}, polynomial{room.polynomial, n, n, n};
-  for (std::int64_t i = 0; i < count; ++i) {
-    S* const given = o.x + i * elements;
-    S *x = options.steps % 2 == 0 ? given : room.other, *y = x == given ? room.other : given;
-    normalise(given, x, room.squares, elements);
-    for (int step = 0; step < options.steps; ++step) {
-      const Matrix<const S> from{x, rows, columns, columns};
-      multiply_lower<S>(from, wide ? Transpose::no : Transpose::yes, gram);
-      mirror(gram);
-      multiply_lower<S>(gram, Transpose::no, polynomial);  // the square of what is symmetric
-      make_polynomial(gram, polynomial, options, scale_of(*this, step));
-      const Matrix<const S> factor = polynomial;
-      matmul<S, S, S>({wide ? factor : from}, {wide ? from : factor}, {y, rows, columns, columns},
-                      false);
-      std::swap(x, y);
-    }
+  WorkspaceParts parts = newton_schulz_workspace(o.workspace);
+  for (std::size_t i = 0; i < matrices.size(); ++i) {
+    const EqualMatrices& m = matrices[i];
+    const NewtonSchulzRoom<S> room(*this, m, parts);
+    for (std::int64_t one = 0; one < m.count; ++one)
+      iterate(*this, m, room, o.matrices[i].x + one * m.rows * m.columns);
   }
 }
 

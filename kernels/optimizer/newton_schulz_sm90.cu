@@ -1,20 +1,35 @@
-// The products of Newton-Schulz iterations on Hopper (newton_schulz.hpp).
+// Newton-Schulz iterations on Hopper, on A = X X^T instead of X (newton_schulz.hpp).
 //
-// Layout: matrices of one shape, dense, one behind the other, bf16; extents are multiples of 8.
-// Design: persistent blocks with the products of ../grouped_mlp/grouped_mainloop.cuh: a producer
-// warp fills a ring of stages, two consumer warpgroups take the tiles of 128 by 176 in turn. Of a
-// symmetric product only tiles that reach below the diagonal are multiplied. An epilogue stores
-// blocks of 8 x 8 on and below the diagonal, and each of those below it once more as its mirror
-// image, transposed on its way through shared memory; so every element has one writer. The
-// polynomial is made there from A and the sums. Numerics: products and sums in fp32, in the order
-// of the contraction, rounded once; the polynomial from rounded sums, in fp32. Deterministic: a
-// tile has one owner and one order, whatever matrices are beside. Cost: of (n, m) matrices with n
-// the smaller extent, an iteration multiplies some 0.65 of 2 n n m and of 2 n n n FLOPs, and
-// 2 n n m whole; A is written and read three times, X read twice and written.
-// Limits: n below 128 would waste most of a tile (newton_schulz.cpp takes other products).
+// With P = a I + b A + c A A an iteration is X = P X, so the next A is P A P: all matrices are
+// polynomials of the first A, so they commute, and products of two are symmetric. Of some
+// iterations A = (A P) P and Q = Q P are made, and X is multiplied by Q once ("Gram Newton-Schulz",
+// Zhang, Amsel, Chen, Dao 2026, https://tridao.me/blog/2026/gram-newton-schulz). How many:
+// gram_iterations in newton_schulz.cpp.
+//
+// Layout: matrices of some shapes, of each one behind the other; extents are multiples of 8.
+// Numerics: operands in fp16, which is four times as precise here as bf16; X has the norm
+// kFp16Norm, which keeps A's elements above the least normal number. Sums in fp32 in the order of
+// the contraction, rounded once; the polynomial from rounded sums, in fp32; the last product is
+// rounded to bf16 once. Design: one launch of persistent blocks has all products of all matrices.
+// Tiles are ordered by product, then by matrix; a block takes the next one from a counter in
+// memory, and waits until what it reads is done: a counter of each matrix. A tile waits for earlier
+// ones alone, which blocks have taken that run, so no wait is for ever. The products are those of
+// ../grouped_mlp/grouped_mainloop.cuh: a producer warp fills a ring of stages, two consumer
+// warpgroups take tiles of 128 by 176 in turn. Of a symmetric product only tiles that reach below
+// the diagonal are multiplied. An epilogue stores blocks of 8 x 8 on and below the diagonal, and
+// each of those below it once more as its mirror image, transposed on its way through shared
+// memory; so every element has one writer. Deterministic: a tile has one order, whoever takes it
+// and whatever matrices are beside. Cost: of (n, m) matrices with n the smaller extent, five
+// iterations are 14 products of n n n and two of n n m of which some 0.6 are multiplied, and two of
+// n n m whole. A tile that is not filled costs as much as one that is.
+
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "kernels/grouped_mlp/grouped_epilogue.cuh"
 #include "kernels/grouped_mlp/grouped_mainloop.cuh"
+#include "kernels/hopper/global_order.cuh"
 #include "kernels/hopper/tensor_map.hpp"
 #include "kernels/optimizer/newton_schulz_launch.hpp"
 
@@ -26,39 +41,67 @@ using execution::Bf16;
 using grouped::ceil_div;
 using grouped::kDepth;
 using grouped::kTileRows;
-using grouped::Piece;
 using grouped::StagedRows;
 
 constexpr int kWidth = 176;
+constexpr int kConsumerWarps = 8;
+/// Tiles that the producer may have taken before the consumers know of them.
+constexpr int kAhead = 4;
+/// Of a launch; five iterations have 18 products for each shape.
+constexpr int kMostProducts = 176;
+/// Of a shape three for X and its other copy, and five squares in two boxes each.
+constexpr int kMostMaps = 16 * kMostShapes;
 
 /// Operands of one product; transposed: contiguous along the output.
 template <bool kTransposedA, bool kTransposedB>
-using Factors =
-    grouped::Operands<kTransposedA, kTransposedB, kWidth, 8 * StagedRows<kWidth>::kBytes>;
+struct Factors : grouped::Operands<kTransposedA, kTransposedB, kWidth,
+                                   kConsumerWarps * StagedRows<kWidth>::kBytes, false, kTileRows,
+                                   ceil_div(kWidth, 64) * kDepth * 128> {
+  static constexpr bool kFp16 = true;
+};
+using Plain = Factors<false, false>;
+using SecondAlong = Factors<false, true>;
+using BothAlong = Factors<true, true>;
+using Sums = grouped::Sums<Plain>;
+using Staged = StagedRows<kWidth>;
 
-template <class O>
-struct Shared : grouped::Ring<O> {
-  alignas(128) unsigned char staging[8][StagedRows<kWidth>::kBytes];
+struct Shared : grouped::Ring<Plain> {
+  alignas(128) unsigned char staging[kConsumerWarps][Staged::kBytes];
+  int taken[kAhead];  // tiles
+  Mbarrier given[kAhead], known[kAhead];
 };
 
-struct Maps {
-  CUtensorMap a, b;
-};
+/// What becomes of sums: fp16; fp16 in both halves of a symmetric matrix; the same of the
+/// polynomial of A, of which they are A A; bf16, scaled.
+enum class Finish : std::uint8_t { store, mirror, polynomial, last };
 
-/// A product of each matrix of a batch.
+/// Which operands are contiguous along the output.
+enum class Along : std::uint8_t { none, second, both };
+
+/// A product of each matrix of a shape.
 struct Product {
-  int count;
-  int rows, columns, depth;  // of the result, and contracted
+  int first;                 // tile of the launch
   int tiles;                 // of one matrix
-  bool lower;                // only those that reach below the diagonal
-  std::uint16_t* out;        // (count, rows, columns)
+  int after;                 // tiles of a matrix that come before
+  int rows, columns, depth;  // of the result, and contracted
+  std::int16_t a, b;         // maps
+  Along along;
+  Finish finish;
+  bool lower;                 // only tiles that reach below the diagonal
+  float scale;                // of the last one
+  const std::uint16_t* gram;  // (count, rows, columns), of a polynomial
+  std::uint16_t* out;         // (count, rows, columns)
+  int* done;                  // by matrix: warps that are done with a tile
 };
 
-/// scale (a I + b gram + c sum).
-struct Polynomial {
-  const std::uint16_t* gram;
-  float a, b, c, scale;
+struct Chain {
+  CUtensorMap maps[kMostMaps];
+  Product products[kMostProducts];
+  int count, tiles;  // of products, and of all of them
+  int* next;         // the tile that is taken next
+  float a, b, c;     // of the polynomial of kFp16Norm^2 A
 };
+static_assert(sizeof(Chain) <= 32764);  // what a kernel's arguments may take
 
 /// Tiles beside each other in a row of tiles of a symmetric product.
 __host__ __device__ constexpr int lower_across(int down, int across) {
@@ -66,34 +109,34 @@ __host__ __device__ constexpr int lower_across(int down, int across) {
   return reached < across ? reached : across;
 }
 
-/// The tiles of all matrices: tile i of them belongs to block i mod gridDim.x.
-class Tiles {
+struct Place {
+  int matrix, row, column;
+};
+__device__ __forceinline__ Place place_of(const Product& p, int tile) {
+  const int matrix = (tile - p.first) / p.tiles, across = ceil_div(p.columns, kWidth);
+  int local = tile - p.first - matrix * p.tiles, down = 0;
+  if (p.lower) {
+    for (int width; local >= (width = lower_across(down, across)); ++down) local -= width;
+  } else {
+    int column;
+    grouped::place<16>(local, ceil_div(p.rows, kTileRows), across, down, column);
+    local = column;
+  }
+  return {matrix, down * kTileRows, local * kWidth};
+}
+
+/// The products of rising tiles.
+class Walk {
  public:
-  explicit __device__ __forceinline__ Tiles(const Product& p)
-      : p_(p), index_(static_cast<int>(blockIdx.x)) {}
-
-  __device__ __forceinline__ bool more() const { return index_ < p_.count * p_.tiles; }
-  __device__ __forceinline__ void next() { index_ += static_cast<int>(gridDim.x); }
-
-  struct Place {
-    int matrix, row, column;
-  };
-  __device__ __forceinline__ Place get() const {
-    const int matrix = index_ / p_.tiles, across = ceil_div(p_.columns, kWidth);
-    int local = index_ - matrix * p_.tiles, down = 0;
-    if (p_.lower) {
-      for (int width; local >= (width = lower_across(down, across)); ++down) local -= width;
-    } else {
-      int column;
-      grouped::place<16>(local, ceil_div(p_.rows, kTileRows), across, down, column);
-      local = column;
-    }
-    return {matrix, down * kTileRows, local * kWidth};
+  explicit __device__ __forceinline__ Walk(const Chain& chain) : chain_(chain) {}
+  __device__ __forceinline__ const Product& to(int tile) {
+    while (at_ + 1 < chain_.count && chain_.products[at_ + 1].first <= tile) ++at_;
+    return chain_.products[at_];
   }
 
  private:
-  const Product& p_;
-  int index_;
+  const Chain& chain_;
+  int at_ = 0;
 };
 
 template <bool kTransposed>
@@ -109,213 +152,406 @@ __device__ __forceinline__ void load(unsigned char* to, const CUtensorMap& map, 
 }
 
 template <class O>
-__device__ __forceinline__ void produce(Shared<O>& shared, const Maps& maps, const Product& p) {
-  if (!elect_one()) return;
-  RingPosition<O::kStages> at;
-  for (Tiles tiles(p); tiles.more(); tiles.next()) {
-    const Tiles::Place tile = tiles.get();
-    for (int k = 0; k < p.depth; k += kDepth) {
-      mbarrier_wait(&shared.empty[at.stage], at.parity ^ 1U);
-      Mbarrier* full = &shared.full[at.stage];
-      mbarrier_arrive_expect_tx(full, O::kABytes + O::kBBytes);
-      load<O::kTransA>(shared.a[at.stage], maps.a, full, O::kHeight / 64, O::kPanelBytes, tile.row,
-                       k, tile.matrix);
-      load<O::kTransB>(shared.b[at.stage], maps.b, full, O::kPanels, O::kPanelBytes, tile.column, k,
-                       tile.matrix);
-      at.next();
-    }
+__device__ __forceinline__ void load_tile(Shared& shared, RingPosition<Plain::kStages>& at,
+                                          const Chain& chain, const Product& p, const Place& tile) {
+  for (int k = 0; k < p.depth; k += kDepth) {
+    mbarrier_wait(&shared.empty[at.stage], at.parity ^ 1U);
+    Mbarrier* full = &shared.full[at.stage];
+    mbarrier_arrive_expect_tx(full, O::kABytes + O::kBBytes);
+    load<O::kTransA>(shared.a[at.stage], chain.maps[p.a], full, O::kHeight / 64, O::kPanelBytes,
+                     tile.row, k, tile.matrix);
+    load<O::kTransB>(shared.b[at.stage], chain.maps[p.b], full, O::kPanels, O::kPanelBytes,
+                     tile.column, k, tile.matrix);
+    at.next();
   }
 }
 
-/// 16 rows of a warp in a tile, whose sums are staged.
+__device__ __forceinline__ void produce(Shared& shared, const Chain& chain) {
+  if (!elect_one()) return;
+  RingPosition<Plain::kStages> at;
+  RingPosition<kAhead> place;
+  Walk walk(chain);
+  int next = atomicAdd(chain.next, 1);
+  for (;;) {
+    const int tile = next;
+    mbarrier_wait(&shared.known[place.stage], place.parity ^ 1U);
+    shared.taken[place.stage] = tile;
+    mbarrier_arrive(&shared.given[place.stage]);
+    place.next();
+    if (tile >= chain.tiles) return;
+    next = atomicAdd(chain.next, 1);
+    const Product& p = walk.to(tile);
+    const Place at_tile = place_of(p, tile);
+    while (load_acquire(p.done + at_tile.matrix) < kConsumerWarps / 2 * p.after) {
+    }
+    fence_proxy_async_global();
+    if (p.along == Along::none)
+      load_tile<Plain>(shared, at, chain, p, at_tile);
+    else if (p.along == Along::second)
+      load_tile<SecondAlong>(shared, at, chain, p, at_tile);
+    else
+      load_tile<BothAlong>(shared, at, chain, p, at_tile);
+  }
+}
+
+/// 16 rows of a warp in a tile.
 struct WarpRows {
-  int row, column;     // of the matrix
-  std::uint16_t* out;  // of the matrix
+  int row, column;      // of the matrix
+  std::int64_t matrix;  // elements before it
 };
 
-/// Calls body(row, column) for the pieces of 8 elements of this lane that the result has.
-template <class Body>
-__device__ __forceinline__ void each_piece(const StagedRows<kWidth>& staged, const WarpRows& at,
-                                           const Product& p, Body&& body) {
+/// Whether the result has a piece of 8 elements here; of a symmetric one on or below the diagonal.
+__device__ __forceinline__ bool has_piece(const WarpRows& at, const Product& p, int row,
+                                          int column) {
+  const int i = at.row + row, j = at.column + column;
+  return column < kWidth && i < p.rows && j < p.columns && (!p.lower || j / 8 <= i / 8);
+}
+
+/// The sums, A A, become a I + b A + c A A. Six pieces of A are read at once, since each wait is
+/// for memory.
+__device__ __forceinline__ void make_polynomial(const Staged& staged, const WarpRows& at,
+                                                const Product& p, const Chain& chain) {
+  constexpr int kRows = 2, kPieces = ceil_div(kWidth, 64);
+#pragma unroll 1
+  for (int first = 0; first < 16; first += 4 * kRows) {
+    uint4 gram[kRows][kPieces];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)
+#pragma unroll
+      for (int q = 0; q < kPieces; ++q) {
+        const int row = staged.first_row() + first + 4 * r, column = staged.first_column() + 64 * q;
+        if (!has_piece(at, p, row, column)) continue;
+        const std::int64_t place =
+            static_cast<std::int64_t>(at.row + row) * p.columns + at.column + column;
+        gram[r][q] = __ldcg(reinterpret_cast<const uint4*>(p.gram + at.matrix + place));
+      }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)
+#pragma unroll
+      for (int q = 0; q < kPieces; ++q) {
+        const int row = staged.first_row() + first + 4 * r, column = staged.first_column() + 64 * q;
+        if (!has_piece(at, p, row, column)) continue;
+        const int ahead = at.row + row - at.column - column;  // of the diagonal
+        uint4& here = staged.piece(row, column);
+        const std::uint32_t given[4] = {gram[r][q].x, gram[r][q].y, gram[r][q].z, gram[r][q].w};
+        std::uint32_t words[4] = {here.x, here.y, here.z, here.w};
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const float2 sum = unpack_f16(words[e]), one = unpack_f16(given[e]);
+          words[e] = pack_f16(
+              fmaf(chain.c, sum.x, fmaf(chain.b, one.x, ahead == 2 * e ? chain.a : 0.0F)),
+              fmaf(chain.c, sum.y, fmaf(chain.b, one.y, ahead == 2 * e + 1 ? chain.a : 0.0F)));
+        }
+        here = {words[0], words[1], words[2], words[3]};
+      }
+  }
+}
+
+__device__ __forceinline__ void store(const Staged& staged, const WarpRows& at, const Product& p) {
 #pragma unroll 1
   for (int i = 0; i < 16; i += 4) {
     const int row = staged.first_row() + i;
     for (int column = staged.first_column(); column < kWidth; column += 64)
-      if (at.row + row < p.rows && at.column + column < p.columns) body(row, column);
+      if (has_piece(at, p, row, column))
+        *reinterpret_cast<uint4*>(p.out + at.matrix +
+                                  static_cast<std::int64_t>(at.row + row) * p.columns + at.column +
+                                  column) = staged.piece(row, column);
   }
 }
 
-/// The result as it is.
-struct Store {
-  static __device__ __forceinline__ void apply(const StagedRows<kWidth>& staged, const WarpRows& at,
-                                               const Product& p, const Polynomial&) {
-    each_piece(staged, at, p, [&](int row, int column) {
-      *reinterpret_cast<uint4*>(at.out + static_cast<std::int64_t>(at.row + row) * p.columns +
-                                at.column + column) = staged.piece(row, column);
-    });
-  }
-};
-
-/// A symmetric result, of its lower blocks; kPolynomial: made into the polynomial first.
-template <bool kPolynomial>
-struct StoreSymmetric {
-  static __device__ __forceinline__ void apply(const StagedRows<kWidth>& staged, const WarpRows& at,
-                                               const Product& p, const Polynomial& q) {
-    const int n = p.rows;
-    const std::int64_t matrix = at.out - p.out;
-    each_piece(staged, at, p, [&](int row, int column) {
-      const int i = at.row + row, j = at.column + column;
-      if (j / 8 > i / 8) return;
-      const std::int64_t place = static_cast<std::int64_t>(i) * n + j;
-      uint4& here = staged.piece(row, column);
-      if constexpr (kPolynomial) {
-        Piece sum(here);
-        const Piece gram(*reinterpret_cast<const uint4*>(q.gram + matrix + place));
-#pragma unroll
-        for (int e = 0; e < 8; ++e)
-          sum.values[e] = q.scale * fmaf(q.c, sum.values[e],
-                                         fmaf(q.b, gram.values[e], i == j + e ? q.a : 0.0F));
-        here = sum.bits();
-      }
-      *reinterpret_cast<uint4*>(at.out + place) = here;
-    });
-    __syncwarp();
-    // Two lanes a column, 8 rows each: together a sector of memory.
-    const int lane = static_cast<int>(threadIdx.x % 32), half = lane % 2 * 8;
+/// The blocks below the diagonal, transposed: two lanes a column, 8 rows each, together a sector of
+/// memory.
+__device__ __forceinline__ void store_mirrored(const Staged& staged, const WarpRows& at,
+                                               const Product& p) {
+  __syncwarp();
+  const int lane = grouped::thread_index() % 32, half = lane % 2 * 8;
 #pragma unroll 1
-    for (int column = lane / 2; column < kWidth; column += 16) {
-      const int i = at.row + half, j = at.column + column;
-      if (i >= n || j / 8 >= i / 8) continue;
-      std::uint32_t pairs[4];
+  for (int column = lane / 2; column < kWidth; column += 16) {
+    const int i = at.row + half, j = at.column + column;
+    if (i >= p.rows || j / 8 >= i / 8) continue;
+    std::uint32_t pairs[4];
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const auto element = [&](int row) -> std::uint32_t {
-          return reinterpret_cast<const std::uint16_t*>(&staged.piece(half + row, 0))[column];
-        };
-        pairs[e] = element(2 * e) | element(2 * e + 1) << 16U;
-      }
-      *reinterpret_cast<uint4*>(at.out + static_cast<std::int64_t>(j) * n + i) =
-          uint4{pairs[0], pairs[1], pairs[2], pairs[3]};
+    for (int e = 0; e < 4; ++e) {
+      const auto element = [&](int row) -> std::uint32_t {
+        return reinterpret_cast<const std::uint16_t*>(&staged.piece(half + row, 0))[column];
+      };
+      pairs[e] = element(2 * e) | element(2 * e + 1) << 16U;
     }
-  }
-};
-
-template <class O, class Epilogue>
-__device__ __forceinline__ void consume(Shared<O>& shared, int group, const Product& p,
-                                        const Polynomial& q) {
-  grouped::Turns<O> turns(shared, group);
-  const int steps = ceil_div(p.depth, kDepth);
-  for (Tiles tiles(p); tiles.more(); tiles.next()) {
-    if (!turns.take(steps)) continue;
-    grouped::Sums<O> sums;
-    grouped::multiply<O>(shared, turns, steps, true, sums);
-    const Tiles::Place tile = tiles.get();
-    const int thread = grouped::thread_index(), warp = thread / 32 % 4;
-    const StagedRows<kWidth> staged(shared.staging[group * 4 + warp], thread % 32);
-#pragma unroll
-    for (int block = 0; block < O::kBlocks; ++block) {
-      staged.stage(sums[block], false);
-      Epilogue::apply(staged,
-                      {tile.row + block * 64 + warp * 16, tile.column,
-                       p.out + static_cast<std::int64_t>(tile.matrix) * p.rows * p.columns},
-                      p, q);
-    }
+    *reinterpret_cast<uint4*>(p.out + at.matrix + static_cast<std::int64_t>(j) * p.columns + i) =
+        uint4{pairs[0], pairs[1], pairs[2], pairs[3]};
   }
 }
 
-template <class O, class Epilogue>
-__global__ void __maxnreg__(O::Registers::kLaunch)
-    newton_schulz_kernel(const __grid_constant__ Maps maps, const __grid_constant__ Product p,
-                         const __grid_constant__ Polynomial q) {
+/// One row block's sums, rounded: bf16 if they are the last.
+__device__ __forceinline__ void stage(const Staged& staged, const float (&sums)[kWidth / 2],
+                                      const Product& p) {
+  std::uint32_t pairs[kWidth / 4];
+  if (p.finish == Finish::last) {
+#pragma unroll
+    for (int i = 0; i < kWidth / 4; ++i)
+      pairs[i] = pack_bf16(p.scale * sums[2 * i], p.scale * sums[2 * i + 1]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWidth / 4; ++i) pairs[i] = pack_f16(sums[2 * i], sums[2 * i + 1]);
+  }
+  staged.stage(pairs);
+}
+
+__device__ __forceinline__ void finish(Shared& shared, int group, const Chain& chain,
+                                       const Product& p, const Place& tile, const Sums& sums) {
+  const int thread = grouped::thread_index(), warp = thread / 32 % 4;
+  const Staged staged(shared.staging[group * 4 + warp], thread % 32);
+  WarpRows at{tile.row + warp * 16, tile.column,
+              static_cast<std::int64_t>(tile.matrix) * p.rows * p.columns};
+#pragma unroll
+  for (int block = 0; block < Plain::kBlocks; ++block, at.row += 64) {
+    stage(staged, sums[block], p);
+    if (p.finish == Finish::polynomial) make_polynomial(staged, at, p, chain);
+    store(staged, at, p);
+    if (p.lower) store_mirrored(staged, at, p);
+  }
+  // What is stored is read by the copy engines of others.
+  fence_proxy_async_global();
+  __syncwarp();
+  if (thread % 32 == 0) add_release(p.done + tile.matrix, 1);
+}
+
+__device__ __forceinline__ void consume(Shared& shared, int group, const Chain& chain) {
+  grouped::Turns<Plain> turns(shared, group);
+  RingPosition<kAhead> place;
+  Walk walk(chain);
+  for (;;) {
+    mbarrier_wait(&shared.given[place.stage], place.parity);
+    const int tile = __shfl_sync(0xFFFFFFFFU, shared.taken[place.stage], 0);
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.known[place.stage]);
+    place.next();
+    if (tile >= chain.tiles) return;
+    const Product& p = walk.to(tile);
+    const int steps = ceil_div(p.depth, kDepth);
+    if (!turns.take(steps)) continue;
+    Sums sums;
+    if (p.along == Along::none)
+      grouped::multiply<Plain>(shared, turns, steps, true, sums);
+    else if (p.along == Along::second)
+      grouped::multiply<SecondAlong>(shared, turns, steps, true, sums);
+    else
+      grouped::multiply<BothAlong>(shared, turns, steps, true, sums);
+    finish(shared, group, chain, p, place_of(p, tile), sums);
+  }
+}
+
+__global__ void __maxnreg__(Plain::Registers::kLaunch)
+    newton_schulz_kernel(const __grid_constant__ Chain chain) {
   extern __shared__ __align__(1024) unsigned char raw[];
-  auto& shared = *reinterpret_cast<Shared<O>*>(raw);
+  auto& shared = *reinterpret_cast<Shared*>(raw);
   if (threadIdx.x == 0) {
-    prefetch_tensor_map(&maps.a);
-    prefetch_tensor_map(&maps.b);
+    for (int i = 0; i < kAhead; ++i) {
+      mbarrier_init(&shared.given[i], 1);
+      mbarrier_init(&shared.known[i], kConsumerWarps);
+    }
   }
   grouped::init_barriers(shared);
   __syncthreads();
   const int group = uniform_warp_index() / 4;
   if (group == 0) {
-    setmaxnreg_dec<O::Registers::kProducer>();
-    if (uniform_warp_index() == 0) produce<O>(shared, maps, p);
+    setmaxnreg_dec<Plain::Registers::kProducer>();
+    if (uniform_warp_index() == 0) produce(shared, chain);
   } else {
-    setmaxnreg_inc<O::Registers::kConsumer>();
-    consume<O, Epilogue>(shared, group - 1, p, q);
+    setmaxnreg_inc<Plain::Registers::kConsumer>();
+    consume(shared, group - 1, chain);
   }
 }
 
-/// Matrices (count, rows, columns) in boxes of 64 columns and some rows.
-CUtensorMap map_of(const void* x, std::int64_t count, std::int64_t rows, std::int64_t columns,
-                   int box_rows) {
-  const auto extent = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
-  const std::uint64_t extents[] = {extent(columns), extent(rows), extent(count)};
-  const std::uint64_t strides[] = {extents[0] * 2, extents[0] * extents[1] * 2};
-  const std::uint32_t box[] = {64, static_cast<std::uint32_t>(box_rows), 1};
-  return make_tensor_map(TensorMapType::bf16, x, extents, strides, box, Swizzle::b128);
-}
+/// Tensor maps of a launch, each of matrices in boxes of 64 columns and some rows.
+class Maps {
+ public:
+  explicit Maps(Chain& chain) : chain_(chain) {}
 
-/// A matrix as a factor: of (rows, columns) the rows are contracted if it is transposed.
-struct Factor {
-  const Bf16* data;
-  std::int64_t rows, columns;
+  std::int16_t of(const Bf16* data, std::int64_t count, std::int64_t rows, std::int64_t columns,
+                  int box_rows) {
+    for (std::size_t i = 0; i < made_.size(); ++i)
+      if (made_[i] == std::pair(data, box_rows)) return static_cast<std::int16_t>(i);
+    const auto extent = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+    const std::uint64_t extents[] = {extent(columns), extent(rows), extent(count)};
+    const std::uint64_t strides[] = {extents[0] * 2, extents[0] * extents[1] * 2};
+    const std::uint32_t box[] = {64, static_cast<std::uint32_t>(box_rows), 1};
+    // Types of 16 bits are alike to a map.
+    chain_.maps[made_.size()] =
+        make_tensor_map(TensorMapType::bf16, data, extents, strides, box, Swizzle::b128);
+    made_.emplace_back(data, box_rows);
+    return static_cast<std::int16_t>(made_.size() - 1);
+  }
+
+ private:
+  Chain& chain_;
+  std::vector<std::pair<const Bf16*, int>> made_;
 };
 
-template <class O, class Epilogue>
-cudaError_t multiply(std::int64_t count, const Factor& a, const Factor& b, bool lower,
-                     const Polynomial& q, Bf16* out, int blocks, cudaStream_t stream) {
-  constexpr int kBytes = sizeof(Shared<O>);
-  static_assert(kBytes <= grouped::kSharedBesideOthers);
-  const auto kernel = newton_schulz_kernel<O, Epilogue>;
-  static const cudaError_t raised =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+/// The products of matrices of one shape, in levels: each reads what is made in those before.
+class Iterations {
+ public:
+  Iterations(const TileMatrices& of, const NewtonSchulzOptions& options, Maps& maps)
+      : of_(of), shape_(of.shape), done_(of.room.counters + launches(options)), maps_(maps) {
+    Bf16 *from = of.start(), *to = from == of.x ? of.room.other : of.x;
+    for (std::size_t part = 0; part < of.parts.size(); ++part) {
+      add_part(from, to, of.parts[part], part + 1 == of.parts.size());
+      std::swap(from, to);
+    }
+  }
+  const std::vector<std::vector<Product>>& levels() const { return levels_; }
+
+ private:
+  void add_part(Bf16* from, Bf16* to, int iterations, bool last) {
+    const NewtonSchulzRoom<Bf16>& room = of_.room;
+    Bf16 *power = room.power, *spare = room.other_power;
+    open_level();
+    gram(from, room.gram);
+    for (int i = 0; i < iterations; ++i) {
+      Bf16* const polynomial = i == 0 ? power : room.polynomial;
+      const bool goes_on = i + 1 < iterations;
+      open_level();
+      square(room.gram, room.gram, polynomial).finish = Finish::polynomial;
+      if (goes_on || i > 0) open_level();
+      if (goes_on) square(room.gram, polynomial, room.product);
+      if (i > 0) {
+        square(power, polynomial, spare);
+        std::swap(power, spare);
+      }
+      if (!goes_on) continue;
+      open_level();
+      square(room.product, polynomial, room.gram);
+    }
+    open_level();
+    apply(power, from, to, last);
+  }
+  void open_level() {
+    levels_.emplace_back();
+    before_ = appended_;
+  }
+  Product& add(const Product& p) {
+    Product& added = levels_.back().emplace_back(p);
+    added.after = before_;
+    added.done = done_;
+    appended_ += p.tiles;
+    return added;
+  }
+  Product& symmetric(std::int64_t depth, Bf16* out) {
+    Product p{};
+    p.rows = p.columns = static_cast<int>(shape_.smaller());
+    p.depth = static_cast<int>(depth);
+    const int down = ceil_div(p.rows, kTileRows), across = ceil_div(p.columns, kWidth);
+    for (int i = 0; i < down; ++i) p.tiles += lower_across(i, across);
+    p.lower = true;
+    p.finish = Finish::mirror;
+    p.out = reinterpret_cast<std::uint16_t*>(out);
+    return add(p);
+  }
+  /// out = X X^T, or X^T X.
+  void gram(const Bf16* x, Bf16* out) {
+    Product& p = symmetric(shape_.larger(), out);
+    const bool along = shape_.rows > shape_.columns;
+    p.along = along ? Along::both : Along::none;
+    p.a = map_of_x(x, along ? kDepth : kTileRows);
+    p.b = map_of_x(x, along ? kDepth : kWidth);
+  }
+  /// out = a b of two that commute. The polynomial is of a.
+  Product& square(const Bf16* a, const Bf16* b, Bf16* out) {
+    Product& p = symmetric(shape_.smaller(), out);
+    p.a = map_of_square(a, kTileRows);
+    p.b = map_of_square(b, kWidth);
+    p.gram = reinterpret_cast<const std::uint16_t*>(a);
+    return p;
+  }
+  /// out = power X, or X power.
+  void apply(const Bf16* power, const Bf16* x, Bf16* out, bool last) {
+    Product p{};
+    p.rows = static_cast<int>(shape_.rows), p.columns = static_cast<int>(shape_.columns);
+    p.depth = static_cast<int>(shape_.smaller());
+    p.tiles = ceil_div(p.rows, kTileRows) * ceil_div(p.columns, kWidth);
+    const bool along = shape_.rows <= shape_.columns;
+    p.along = along ? Along::second : Along::none;
+    p.a = along ? map_of_square(power, kTileRows) : map_of_x(x, kTileRows);
+    p.b = along ? map_of_x(x, kDepth) : map_of_square(power, kWidth);
+    p.finish = last ? Finish::last : Finish::store;
+    p.scale = static_cast<float>(shape_.scale / kFp16Norm);
+    p.out = reinterpret_cast<std::uint16_t*>(out);
+    add(p);
+  }
+  std::int16_t map_of_x(const Bf16* x, int box_rows) {
+    return maps_.of(x, shape_.count, shape_.rows, shape_.columns, box_rows);
+  }
+  std::int16_t map_of_square(const Bf16* square, int box_rows) {
+    return maps_.of(square, shape_.count, shape_.smaller(), shape_.smaller(), box_rows);
+  }
+
+  const TileMatrices& of_;
+  const EqualMatrices& shape_;
+  int* done_;
+  Maps& maps_;
+  std::vector<std::vector<Product>> levels_;
+  int before_ = 0, appended_ = 0;  // tiles of a matrix
+};
+
+int launch_chain(const Chain& chain, int blocks, cudaStream_t stream) {
+  static_assert(sizeof(Shared) <= grouped::kSharedBesideOthers);
+  static const cudaError_t raised = cudaFuncSetAttribute(
+      newton_schulz_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
   if (raised != cudaSuccess) return raised;
-  Product p{};
-  p.count = static_cast<int>(count);
-  p.rows = static_cast<int>(O::kTransA ? a.columns : a.rows);
-  p.columns = static_cast<int>(O::kTransB ? b.columns : b.rows);
-  p.depth = static_cast<int>(O::kTransA ? a.rows : a.columns);
-  p.lower = lower;
-  p.out = reinterpret_cast<std::uint16_t*>(out);
-  const int down = ceil_div(p.rows, kTileRows), across = ceil_div(p.columns, kWidth);
-  for (int i = 0; i < down; ++i) p.tiles += lower ? lower_across(i, across) : across;
-  const Maps maps{map_of(a.data, count, a.rows, a.columns, O::kTransA ? kDepth : kTileRows),
-                  map_of(b.data, count, b.rows, b.columns, O::kTransB ? kDepth : kWidth)};
-  kernel<<<std::min(blocks, p.count * p.tiles), grouped::kThreads, kBytes, stream>>>(maps, p, q);
+  newton_schulz_kernel<<<std::min(blocks, chain.tiles), grouped::kThreads, sizeof(Shared),
+                         stream>>>(chain);
   return cudaGetLastError();
+}
+
+/// Matrices of kMostShapes shapes at most: level by level, so that those of one shape keep blocks
+/// busy that would wait for another. In as many launches as products take.
+int launch_some(const NewtonSchulzOptions& options, std::span<const TileMatrices> some, int blocks,
+                cudaStream_t stream) {
+  if (const int code = launch_normalise_fp16(options, some, stream); code != cudaSuccess)
+    return code;
+  Chain chain{};
+  const auto [a, b, c] = options.coefficients;
+  constexpr double kSquare = kFp16Norm * kFp16Norm;
+  chain.a = static_cast<float>(a);
+  chain.b = static_cast<float>(b / kSquare);
+  chain.c = static_cast<float>(c / (kSquare * kSquare));
+  chain.next = some.front().room.counters;
+  Maps maps(chain);
+  std::vector<Iterations> all;
+  std::size_t levels = 0;
+  for (const TileMatrices& of : some) {
+    all.emplace_back(of, options, maps);
+    levels = std::max(levels, all.back().levels().size());
+  }
+  int code = cudaSuccess;
+  const auto launch = [&] {
+    if (code == cudaSuccess) code = launch_chain(chain, blocks, stream);
+    ++chain.next;
+    chain.count = chain.tiles = 0;
+  };
+  for (std::size_t level = 0; level < levels; ++level)
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (level >= all[i].levels().size()) continue;
+      for (Product p : all[i].levels()[level]) {
+        if (chain.count == kMostProducts) launch();
+        p.first = chain.tiles;
+        chain.tiles += static_cast<int>(some[i].shape.count) * p.tiles;
+        chain.products[chain.count++] = p;
+      }
+    }
+  launch();
+  return code;
 }
 
 }  // namespace
 
-int launch_gram_sm90(const NewtonSchulz& op, const Bf16* x, Bf16* gram, int blocks, void* stream) {
-  const Factor all{x, op.rows, op.columns};
-  const auto on = static_cast<cudaStream_t>(stream);
-  return op.rows <= op.columns ? multiply<Factors<false, false>, StoreSymmetric<false>>(
-                                     op.count, all, all, true, {}, gram, blocks, on)
-                               : multiply<Factors<true, true>, StoreSymmetric<false>>(
-                                     op.count, all, all, true, {}, gram, blocks, on);
-}
-
-int launch_polynomial_sm90(const NewtonSchulz& op, const Bf16* gram, Bf16* polynomial, double scale,
-                           int blocks, void* stream) {
-  const std::int64_t n = op.smaller();
-  const Factor all{gram, n, n};
-  const auto [a, b, c] = op.options.coefficients;
-  const Polynomial q{reinterpret_cast<const std::uint16_t*>(gram), static_cast<float>(a),
-                     static_cast<float>(b), static_cast<float>(c), static_cast<float>(scale)};
-  return multiply<Factors<false, false>, StoreSymmetric<true>>(
-      op.count, all, all, true, q, polynomial, blocks, static_cast<cudaStream_t>(stream));
-}
-
-int launch_step_sm90(const NewtonSchulz& op, const Bf16* polynomial, const Bf16* x, Bf16* y,
-                     int blocks, void* stream) {
-  const std::int64_t n = op.smaller();
-  const Factor some{polynomial, n, n}, all{x, op.rows, op.columns};
-  const auto on = static_cast<cudaStream_t>(stream);
-  return op.rows <= op.columns
-             ? multiply<Factors<false, true>, Store>(op.count, some, all, false, {}, y, blocks, on)
-             : multiply<Factors<false, false>, Store>(op.count, all, some, false, {}, y, blocks,
-                                                      on);
+int launch_newton_schulz_sm90(const NewtonSchulzOptions& options, std::span<const TileMatrices> all,
+                              int blocks, void* stream) {
+  int code = cudaSuccess;
+  for (std::size_t first = 0; first < all.size() && code == cudaSuccess; first += kMostShapes)
+    code = launch_some(options,
+                       all.subspan(first, std::min<std::size_t>(kMostShapes, all.size() - first)),
+                       blocks, static_cast<cudaStream_t>(stream));
+  return code;
 }
 
 }  // namespace stowage::kernels::optimizer

@@ -108,7 +108,7 @@ WholeMatrices::WholeMatrices(const Model& model, const execution::PersistentLayo
     }
   }
   std::ranges::stable_sort(pieces_, {}, &MatrixPiece::matrix);
-  choose_owners(static_cast<int>(members.size()), config.muon.steps);
+  choose_owners(static_cast<int>(members.size()), config.muon.iterations());
   choose_sources();
 }
 
@@ -144,7 +144,7 @@ void WholeMatrices::add_pieces(std::size_t matrix, int rank, const Parameter& pa
   }
 }
 
-void WholeMatrices::choose_owners(int ranks, int steps) {
+void WholeMatrices::choose_owners(int ranks, const kernels::NewtonSchulzOptions& options) {
   std::vector<std::vector<int>> holders(matrices_.size());
   for (const MatrixPiece& piece : pieces_) {
     std::vector<int>& of = holders[piece.matrix];
@@ -152,7 +152,7 @@ void WholeMatrices::choose_owners(int ranks, int steps) {
   }
   std::vector<double> cost;
   for (const WholeMatrix& m : matrices_)
-    cost.push_back(kernels::newton_schulz_flops(m.rows, m.columns, steps));
+    cost.push_back(kernels::newton_schulz_flops(m.rows, m.columns, options));
   std::vector<std::size_t> order(matrices_.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {

@@ -57,7 +57,7 @@ class WholeMatrices {
   void add_matrices(const Parameter& parameter, MuonConfig::Split split);
   /// @param parameter as the rank has it  @param held elements of its part whose states it has
   void add_pieces(std::size_t matrix, int rank, const Parameter& parameter, execution::Range held);
-  void choose_owners(int ranks, int steps);
+  void choose_owners(int ranks, const kernels::NewtonSchulzOptions& options);
   void choose_sources();
 
   std::vector<WholeMatrix> matrices_;
