@@ -3,10 +3,11 @@
 
 The same model on as many tokens: products by cuBLAS, attention by cuDNN or, over packed
 documents, FlashAttention's varlen kernel, the scan by mamba_ssm's Triton kernels with their
-seq_idx, experts by torch._grouped_mm, everything between them by torch.compile, the router's
-products of fp32 weights in TF32. Logits are bf16, and their gradient takes their place. Gradients
-of weights are stored in bf16, half the bytes of ours, and clipped; a compiled AdamW reads them,
-updates fp32 masters and leaves bf16 weights in one pass. Documents are drawn from the deck's
+seq_idx, the gated delta rule by fla's kernels where they can be imported and else in chunks
+(torch_delta.py), experts by torch._grouped_mm, everything between them by torch.compile, the
+router's products of fp32 weights in TF32. Logits are bf16, and their gradient takes their place.
+Gradients of weights are stored in bf16, half the bytes of ours, and clipped; a compiled AdamW reads
+them, updates fp32 masters and leaves bf16 weights in one pass. Documents are drawn from the deck's
 data.synthetic_lengths and cut where a sequence ends; without that key a sequence is one document.
 
 Ways to compile (--variant, as often as there are ways to time; the fastest is the peer):
@@ -26,8 +27,9 @@ its moments are bf16, without masters; gradients go to the host while backward r
 clipped, since no norm is known by then. So it moves and computes less than the resident one. Its
 rows are of the operator train_step_cpu_offload.
 
-$STOWAGE_PEER_DIR is the root of a mamba_ssm source tree. --finds is a file of ssd_triton.py: its
-kernels then search only among the configurations that were fastest there, else among all of them.
+$STOWAGE_PEER_DIR is the root of a mamba_ssm source tree, for decks with layers M. --finds is a file
+of ssd_triton.py: its kernels then search only among the configurations that were fastest there,
+else among all of them.
 Writes one JSON object a deck and variant: operator, implementation, deck, variant, tokens,
 documents and every sample in seconds, of steps between their ends; and what a reader needs to
 believe them, as losses. A variant that fails is told, and the others run.
@@ -57,6 +59,7 @@ import ssd_triton
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+import torch_delta
 import torch_layers
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch_layers import DEVICE, Model, Weights, compiled
@@ -215,6 +218,13 @@ def keep_finds(path):
         kernel.configs = kept or kernel.configs
 
 
+def kernels_of(pattern):
+    """What computes the scans of a deck's layers."""
+    delta = "fla" if torch_delta.FLA else "gated delta rule in chunks"
+    return "".join(f", {name}" for letter, name in (("M", "mamba_ssm Triton"), ("G", delta))
+                   if letter in pattern)
+
+
 def rounding(precision):
     """What makes a torch.nn.Linear one of 8 bits by torchao's recipe, and its name; or neither."""
     if precision == "bf16":
@@ -277,8 +287,9 @@ def time_deck(path, variant, precision, optimizer, steps, seed, ranks):
     timed = taken[WARM_UP_STEPS - 1:]
     return {
         "operator": operator(precision, optimizer),
-        "implementation": f"PyTorch {torch.__version__}, torch.compile, mamba_ssm Triton{library}"
-                          + trainer.note + (", DistributedDataParallel" if ranks > 1 else ""),
+        "implementation": f"PyTorch {torch.__version__}, torch.compile"
+                          + kernels_of(model["pattern"]) + library + trainer.note
+                          + (", DistributedDataParallel" if ranks > 1 else ""),
         "device": torch.cuda.get_device_name(),
         "deck": path.name,
         "variant": variant,
@@ -309,7 +320,8 @@ def parse_options():
     parser.add_argument("--finds", type=pathlib.Path, help="JSON lines of ssd_triton.py")
     parser.add_argument("--out", type=outputs.timings, required=True, help="JSON lines")
     options = parser.parse_args()
-    if not os.environ.get("STOWAGE_PEER_DIR"):
+    if not os.environ.get("STOWAGE_PEER_DIR") and any(
+            "M" in read_deck(deck)["model"]["pattern"] for deck in options.decks):
         parser.error("STOWAGE_PEER_DIR is not set: the root of a mamba_ssm source tree")
     if set(options.precision or []) - {"bf16"} or "cpu_offload" in (options.optimizer or []):
         require("torchao")
@@ -354,7 +366,8 @@ def time_all(options, world, rank, out):
 
 def main():
     options = parse_options()
-    torch_layers.PEER = ssd_triton.import_peer(pathlib.Path(os.environ["STOWAGE_PEER_DIR"]))
+    if os.environ.get("STOWAGE_PEER_DIR"):
+        torch_layers.PEER = ssd_triton.import_peer(pathlib.Path(os.environ["STOWAGE_PEER_DIR"]))
     if options.finds:
         keep_finds(options.finds)
     torch._dynamo.config.recompile_limit = 64  # one for each shape of a weight

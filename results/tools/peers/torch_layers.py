@@ -10,10 +10,11 @@ from typing import Optional
 
 import torch
 import torch.nn.functional as F
+import torch_delta
 from torch import Tensor
 
 DEVICE = torch.device("cuda")
-EPS = 1e-5
+EPS, ONE_PLUS = 1e-5, False  # of norms, by the deck: whether weights are added to 1
 PEER = None  # mamba_ssm's module ssd_combined
 
 compiled = functools.partial(torch.compile, dynamic=False)  # shapes are few, and known to kernels
@@ -25,6 +26,8 @@ def project(x, weight):
 
 
 def rms_norm(x, weight):
+    if ONE_PLUS:
+        return F.rms_norm(x.float(), (x.shape[-1],), 1 + weight.float(), EPS).to(x.dtype)
     return F.rms_norm(x, (x.shape[-1],), weight, EPS)
 
 
@@ -47,6 +50,12 @@ def activate(h):
 
 
 @compiled
+def activate_gated(h):
+    gate, up = h.chunk(2, dim=-1)
+    return F.silu(gate) * up
+
+
+@compiled
 def activate_weighted(h, weights):
     """Rows of experts times the weights that their tokens give them."""
     return (F.relu(h.float()).square() * weights.unsqueeze(-1)).to(h.dtype)
@@ -55,7 +64,9 @@ def activate_weighted(h, weights):
 @compiled
 def convolve(x, weight, bias, seq_idx):
     """Causal over T, within a document: x (B, T, C), weight (C, W)."""
-    y = bias + weight[:, -1] * x
+    y = weight[:, -1] * x
+    if bias is not None:
+        y = y + bias
     for back in range(1, weight.shape[1]):
         earlier = F.pad(x, (0, 0, back, 0))[:, :x.shape[1]]
         if seq_idx is not None:
@@ -70,6 +81,41 @@ def gated_norm_linear(y, z, norm, weight, groups):
     gated = (y * F.silu(z.float())).unflatten(-1, (groups, -1)).float()
     normed = gated * torch.rsqrt(gated.square().mean(-1, keepdim=True) + EPS)
     return project((normed.flatten(-2) * norm).to(y.dtype), weight)
+
+
+@compiled
+def gated_head_norm_linear(y, z, norm, weight):
+    """The gate comes after the norm of each head."""
+    heads = y.float().unflatten(-1, (-1, norm.shape[0]))
+    normed = heads * torch.rsqrt(heads.square().mean(-1, keepdim=True) + EPS) * norm
+    return project((normed.flatten(-2) * F.silu(z.float())).to(y.dtype), weight)
+
+
+@compiled
+def gate_linear(y, gate, weight):
+    return project(y * torch.sigmoid(gate) if gate is not None else y, weight)
+
+
+@compiled
+def norm_and_turn(heads, norm, places, dims, theta):
+    """Heads (B, T, H, P), normed; pairs i, i + dims / 2 of the first dims turned by positions."""
+    if norm is not None:
+        heads = rms_norm(heads, norm)
+    if dims == 0:
+        return heads
+    steps = theta ** (torch.arange(0, dims, 2, device=heads.device) / -dims)
+    angles = (places.unsqueeze(-1) * steps).unsqueeze(-2)
+    x, y, rest = heads.split([dims // 2, dims // 2, heads.shape[-1] - dims], dim=-1)
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat((x * cos - y * sin, y * cos + x * sin, rest), -1).to(heads.dtype)
+
+
+@compiled
+def places_of(tokens, seq_idx, starts):
+    """The position of each token (B, T) in its document."""
+    if seq_idx is None:
+        return torch.arange(tokens.shape[1], device=tokens.device)
+    return torch.arange(tokens.numel(), device=tokens.device).view_as(tokens) - starts[seq_idx]
 
 
 @compiled
@@ -231,6 +277,9 @@ class Weights:
         self.all[name] = torch.nn.Parameter(value.to(dtype))
         return self.all[name]
 
+    def norm(self, name, width):
+        return self.make(name, width, sigma=0, mean=0 if ONE_PLUS else 1)
+
     def projection(self, name, outputs, inputs):
         """What project() takes: those products that ours computes in 8 bits."""
         weight = self.make(name, outputs, inputs)
@@ -254,7 +303,7 @@ class Mamba:
         self.channels = self.inner + 2 * self.groups * self.state
         width = deck["hidden_size"]
         fp32 = {"dtype": torch.float32}
-        self.norm = make(f"{name}.norm", width, sigma=0, mean=1)
+        self.norm = weights.norm(f"{name}.norm", width)
         self.in_proj = projection(f"{name}.in_proj", self.inner + self.channels + self.heads,
                                   width)
         self.conv = make(f"{name}.conv", self.channels, deck.get("mamba_conv_width", 4),
@@ -275,20 +324,58 @@ class Mamba:
         return x, gated_norm_linear(y, z, self.gated_norm, self.out_proj, self.groups)
 
 
-class Attention:
+class GatedDelta:
     def __init__(self, deck, weights, name):
         make, projection = weights.make, weights.projection
+        self.sizes = [deck[f"delta_{key}"] for key in ("num_key_heads", "num_value_heads",
+                                                       "key_head_dim", "value_head_dim")]
+        key_heads, self.heads, n, p = self.sizes
+        width, self.values = deck["hidden_size"], self.heads * p
+        self.channels = 2 * key_heads * n + self.values
+        fp32 = {"dtype": torch.float32}
+        self.norm = weights.norm(f"{name}.norm", width)
+        self.in_proj = projection(f"{name}.in_proj",
+                                  self.values + self.channels + 2 * self.heads, width)
+        self.conv = make(f"{name}.conv", self.channels, 4, sigma=0.3, **fp32)
+        self.a_log = make(f"{name}.a_log", self.heads, mean=1.4, sigma=0.7, **fp32)
+        self.dt_bias = make(f"{name}.dt_bias", self.heads, mean=-4.6, sigma=0.5, **fp32)
+        self.gated_norm = make(f"{name}.gated_norm", p, sigma=0, mean=1, **fp32)
+        self.out_proj = projection(f"{name}.out_proj", width, self.values)
+
+    def __call__(self, x, y, batch):
+        x, rows = add_norm_linear(x, y, self.norm, self.in_proj)
+        z, qkv, b, a = rows.split([self.values, self.channels, self.heads, self.heads], dim=-1)
+        qkv = convolve(qkv, self.conv, None, batch.seq_idx)
+        y = torch_delta.rule(qkv, b, a, self.a_log, self.dt_bias, batch, self.sizes)
+        return x, gated_head_norm_linear(y, z, self.gated_norm, self.out_proj)
+
+
+class Attention:
+    def __init__(self, deck, weights, name):
+        projection = weights.projection
         self.heads, self.kv_heads = deck["num_attention_heads"], deck["num_query_groups"]
         self.head_dim = deck["head_dim"]
-        width, rows = deck["hidden_size"], (self.heads + 2 * self.kv_heads) * self.head_dim
-        self.norm = make(f"{name}.norm", width, sigma=0, mean=1)
-        self.qkv = projection(f"{name}.qkv", rows, width)
+        self.gated = deck.get("attention_output_gate", False)
+        self.turned = 0
+        if deck.get("position_embedding") == "rope":
+            self.turned = int(self.head_dim * deck.get("rotary_percent", 1))
+        self.theta = deck.get("rope_theta", 1e4)
+        width, gates = deck["hidden_size"], self.heads if self.gated else 0
+        self.norm = weights.norm(f"{name}.norm", width)
+        self.qkv = projection(f"{name}.qkv",
+                              (self.heads + gates + 2 * self.kv_heads) * self.head_dim, width)
+        self.norms = [weights.norm(f"{name}.{of}_norm", self.head_dim) for of in "qk"
+                      ] if deck.get("qk_layernorm") else [None, None]
         self.proj = projection(f"{name}.proj", width, self.heads * self.head_dim)
 
     def __call__(self, x, y, batch):
         x, qkv = add_norm_linear(x, y, self.norm, self.qkv)
-        q, k, v = qkv.unflatten(-1, (-1, self.head_dim)).split(
-            [self.heads, self.kv_heads, self.kv_heads], dim=-2)
+        q, k, v, gate = qkv.unflatten(-1, (-1, self.head_dim)).split(
+            [self.heads, self.kv_heads, self.kv_heads, self.heads if self.gated else 0], dim=-2)
+        if self.turned or self.norms[0] is not None:
+            places = places_of(batch.tokens, batch.seq_idx, batch.starts)
+            q, k = (norm_and_turn(each, norm, places, self.turned, self.theta)
+                    for each, norm in zip((q, k), self.norms))
         if batch.seq_idx is None:
             y = F.scaled_dot_product_attention(
                 *(t.transpose(1, 2) for t in (q, k, v)), is_causal=True,
@@ -297,20 +384,21 @@ class Attention:
             y = torch.ops.aten._flash_attention_forward(
                 *(t.flatten(0, 1) for t in (q, k, v)), batch.starts, batch.starts, batch.longest,
                 batch.longest, 0.0, True, False)[0].view_as(q)
-        return x, project(y.flatten(-2), self.proj)
+        return x, gate_linear(y.flatten(-2), gate.flatten(-2) if self.gated else None, self.proj)
 
 
 class Mlp:
     def __init__(self, deck, weights, name):
-        make, projection = weights.make, weights.projection
+        projection = weights.projection
         width, hidden = deck["hidden_size"], deck["ffn_hidden_size"]
-        self.norm = make(f"{name}.norm", width, sigma=0, mean=1)
-        self.fc1 = projection(f"{name}.fc1", hidden, width)
+        self.gated = deck.get("activation") == "swiglu"
+        self.norm = weights.norm(f"{name}.norm", width)
+        self.fc1 = projection(f"{name}.fc1", 2 * hidden if self.gated else hidden, width)
         self.fc2 = projection(f"{name}.fc2", width, hidden)
 
     def __call__(self, x, y, batch):
         x, h = add_norm_linear(x, y, self.norm, self.fc1)
-        return x, project(activate(h), self.fc2)
+        return x, project((activate_gated if self.gated else activate)(h), self.fc2)
 
 
 class Experts:
@@ -321,7 +409,7 @@ class Experts:
         width, hidden = deck["hidden_size"], deck["moe_ffn_hidden_size"]
         shared = deck["moe_shared_expert_hidden_size"]
         self.experts, self.top = deck["num_moe_experts"], deck["moe_router_topk"]
-        self.norm = make(f"{name}.norm", width, sigma=0, mean=1)
+        self.norm = weights.norm(f"{name}.norm", width)
         self.router = make(f"{name}.router", self.experts, width, dtype=torch.float32)
         self.fc1 = make(f"{name}.fc1", self.experts, hidden, width)
         self.fc2 = make(f"{name}.fc2", self.experts, width, hidden)
@@ -351,13 +439,16 @@ class Experts:
 
 class Model:
     def __init__(self, deck, weights):
+        global EPS, ONE_PLUS
+        EPS, ONE_PLUS = deck.get("norm_epsilon", 1e-5), deck.get("apply_layernorm_1p", False)
         make, width, vocabulary = weights.make, deck["hidden_size"], deck["vocab_size"]
         self.embedding = make("embedding", vocabulary, width)
-        kinds = {"*": Attention, "-": Mlp, "E": Experts, "M": Mamba}
+        kinds = {"*": Attention, "-": Mlp, "E": Experts, "G": GatedDelta, "M": Mamba}
         self.layers = [kinds[letter](deck, weights, str(place))
                        for place, letter in enumerate(deck["pattern"])]
-        self.norm = make("norm", width, sigma=0, mean=1)
-        self.head = make("head", vocabulary, width)
+        self.norm = weights.norm("norm", width)
+        tied = not deck.get("untie_embeddings", True)
+        self.head = self.embedding if tied else make("head", vocabulary, width)
 
     def hidden(self, x, batch):
         y = None
