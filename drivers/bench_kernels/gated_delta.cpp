@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "drivers/bench_kernels/attention_case.hpp"
 #include "drivers/bench_kernels/entries.hpp"
 #include "drivers/bench_kernels/operator_case.hpp"
 
@@ -11,8 +12,9 @@ namespace {
 using execution::Dtype;
 using Values = std::vector<double>;
 
-/// The rule over B documents of T tokens. Compared with the reference is key head 0 with the value
-/// heads that read it: key heads share nothing.
+/// The rule over B documents of T tokens or, if `packed`, over as many tokens of documents of many
+/// lengths. Compared with the reference is key head 0 with the value heads that read it: key heads
+/// share nothing.
 template <class Op>
 class GatedDeltaCase : public OperatorCase<Op> {
  public:
@@ -21,8 +23,12 @@ class GatedDeltaCase : public OperatorCase<Op> {
     const auto& in = this->o_.inputs;
     in.a_log->fill_normal(seed, 1.4, 0.7);
     in.dt_bias->fill_normal(seed, -4.6, 0.5);  // steps near 0.01
-    for (std::int64_t t = 0; t < group_.tokens; ++t)
-      documents_.push_back(static_cast<std::int32_t>(t / shape["T"]));
+    const std::vector<std::int64_t> lengths =
+        shape["packed"] != 0 ? packed_document_lengths() : std::vector{shape["T"]};
+    for (std::size_t i = 0; std::ssize(documents_) < group_.tokens; ++i)
+      documents_.insert(documents_.end(), static_cast<std::size_t>(lengths[i % lengths.size()]),
+                        static_cast<std::int32_t>(i));
+    documents_.resize(static_cast<std::size_t>(group_.tokens));
     in.seq_idx->upload(documents_.data());
     group_.shape.value_heads /= group_.shape.key_heads;
     group_.shape.key_heads = 1;
@@ -140,7 +146,9 @@ struct GatedDeltaBackward final : GatedDeltaCase<kernels::GatedDeltaBackward> {
 };
 
 std::vector<Shape> shapes() {
-  return {Shape{{"B", 1}, {"T", 8192}, {"K", 16}, {"H", 32}, {"N", 128}, {"P", 128}}};
+  const Shape equal{{"B", 1},   {"T", 8192}, {"K", 16},    {"H", 32},
+                    {"N", 128}, {"P", 128},  {"packed", 0}};
+  return {equal, equal.with("packed=1")};
 }
 
 }  // namespace
