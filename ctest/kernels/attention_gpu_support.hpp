@@ -3,7 +3,9 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -11,6 +13,8 @@
 #include "ctest/kernels/need_gpu.hpp"
 #include "execution/cuda_backend.hpp"
 #include "kernels/attention/attention_cuda.hpp"
+#include "kernels/digest/digest.hpp"
+#include "kernels/elementwise/elementwise.hpp"
 
 /// What the GPU tests of attention share: a problem with its tensors on the device, run there
 /// through the queue form or the launchers, and its results from the host in fp64.
@@ -31,11 +35,6 @@ class DeviceArray {
   Array download() {
     copy(host_address(), address_, cudaMemcpyDeviceToHost);
     return host_;
-  }
-  void append_to(std::vector<std::byte>& all) const {
-    const std::size_t before = all.size();
-    all.resize(before + bytes());
-    copy(all.data() + before, address_, cudaMemcpyDeviceToHost);
   }
   void poison() {
     EXPECT_EQ(cudaMemset(address_, 0xff, bytes()), cudaSuccess);
@@ -228,11 +227,15 @@ class DeviceAttention {
         stream);
   }
 
-  /// All results as they lie in memory.
-  std::vector<std::byte> bits() const {
-    std::vector<std::byte> all;
-    for (const DeviceArray* array : {&o_, &lse_, &gradient_}) array->append_to(all);
-    return all;
+  /// A digest of all results, made where they lie: a run's are many megabytes.
+  std::array<std::uint64_t, 2> bits(Queue& queue) {
+    fill(queue, sums_, 0);
+    std::uint64_t stream = 0;
+    for (const DeviceArray* array : {&o_, &lse_, &gradient_})
+      add_digest(queue, {.stream = stream++}, *array, sums_);
+    queue.synchronize();
+    const Array sums = sums_.download();
+    return {sums.as<std::uint64_t>()[0], sums.as<std::uint64_t>()[1]};
   }
 
   void poison() {
@@ -257,6 +260,7 @@ class DeviceAttention {
   AttentionCase c_;
   std::int64_t n_;
   DeviceArray qkv_, d_o_, cu_seqlens_, seq_idx_, o_, lse_, gradient_, order_, room_;
+  DeviceArray sums_{Array(Dtype::int64, {2})};
 };
 
 /// A backend and its compute queue.
