@@ -58,8 +58,9 @@ export STOWAGE_TEST_REPLAYS=1 OMP_NUM_THREADS=1
 
 tools=(racecheck memcheck synccheck initcheck)
 # What takes longest comes first.
-units=(attention ssd conv_scan grouped_linear grouped_mlp ssd_queue norm router optimizer permute
-  cross_entropy activation conv1d elementwise embedding hopper linear rope)
+units=(attention ssd conv_scan gated_delta grouped_linear grouped_mlp muon ssd_queue norm router
+  optimizer permute decode cross_entropy fp8 activation conv1d elementwise embedding hopper linear
+  rope)
 
 # options TOOL UNIT: what a run is limited to; nothing: it is left out.
 options() {
@@ -85,6 +86,8 @@ filter() {
       echo '*.less*:*.groups*:*.documents_of_one*:*.head_dim*:*.two_segments:*.total_decay*:'\
 '*.pieces_of*:*.more_pieces*'
       ;;
+    *.gated_delta) echo '*.warp_group*:*.what_enters*:*.gated_norm*:*.no_tokens' ;;
+    initcheck.fp8) echo '-*products*' ;;  # the library's
     *.conv_scan) echo 'conv_scan_gpu.fused*:*.two_segments:*.other*' ;;
     *.grouped_*) echo '-*.many_*:*.same_bits*' ;;
     *_queue) echo '-*replays*' ;;
@@ -97,7 +100,8 @@ program() { echo "$bin/test_kernels_$1_gpu"; }
 # filters TOOL UNIT: one line for each run of the tool.
 filters() {
   case $2 in
-    attention | ssd | conv_scan | grouped_* | ssd_queue | norm | router | optimizer | permute)
+    attention | ssd | conv_scan | gated_delta | grouped_* | muon | ssd_queue | norm | router | \
+      optimizer | permute | decode)
       "$(program "$2")" --gtest_list_tests "--gtest_filter=$(filter "$1" "$2")" |
         awk '/^[^ ]/ {suite = $1} /^  / && suite ~ /\.$/ {print suite $1}' ;;
     *) filter "$1" "$2" ;;
