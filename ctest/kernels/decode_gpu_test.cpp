@@ -62,7 +62,9 @@ TEST(decode_gpu, delta_rule_matches_fp64) {
   const GatedDeltaShape shapes[] = {
       {.key_heads = 1, .value_heads = 2, .key_dim = 5, .value_dim = 3},
       {.key_heads = 2, .value_heads = 4, .key_dim = 128, .value_dim = 128},
-      {.key_heads = 3, .value_heads = 3, .key_dim = 40, .value_dim = 70}};
+      {.key_heads = 3, .value_heads = 3, .key_dim = 40, .value_dim = 70},
+      {.key_heads = 1, .value_heads = 2, .key_dim = 5, .value_dim = 3, .channel_decay = true},
+      {.key_heads = 4, .value_heads = 4, .key_dim = 128, .value_dim = 128, .channel_decay = true}};
   for (const Dtype storage : kDeviceTypes)
     for (const GatedDeltaShape& shape : shapes) {
       const GatedDeltaStep op{.shape = shape, .sequences = 3, .storage = storage};

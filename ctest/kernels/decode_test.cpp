@@ -109,22 +109,33 @@ TEST(ssd_step, tokens_one_by_one_are_a_document) {
 
 TEST(gated_delta_step, tokens_one_by_one_are_a_document) {
   Random random;
-  for (const Dtype storage : kFloatingTypes) {
-    const GatedDeltaShape shape{.key_heads = 2, .value_heads = 4, .key_dim = 6, .value_dim = 5};
-    const Packed packed = documents();
-    const GatedDeltaForward whole{.shape = shape, .tokens = packed.tokens, .storage = storage};
-    auto w = make_arrays(whole, random);
-    set(w.inputs.a_log, random.uniform(shape.value_heads, -3, 1));
-    set(w.inputs.seq_idx, {packed.document.begin(), packed.document.end()});
-    run(whole, w);
-    const GatedDeltaStep step{.shape = shape, .sequences = kSequences, .storage = storage};
-    auto o = make_arrays(step, random);
-    o.a_log = w.inputs.a_log, o.dt_bias = w.inputs.dt_bias;
-    const Values qkv = values(w.inputs.qkv), ba = values(w.inputs.ba);
-    const Values y = take_tokens(
-        step, o, [&](auto t) { set(o.qkv, rows_at(qkv, t)), set(o.ba, rows_at(ba, t)); }, o.y);
-    EXPECT_EQ(y, w.y.values());
-  }
+  for (const Dtype storage : kFloatingTypes)
+    for (const bool channel_decay : {false, true}) {
+      const GatedDeltaShape shape{.key_heads = 2,
+                                  .value_heads = 4,
+                                  .key_dim = 6,
+                                  .value_dim = 5,
+                                  .channel_decay = channel_decay};
+      const Packed packed = documents();
+      const GatedDeltaForward whole{.shape = shape, .tokens = packed.tokens, .storage = storage};
+      auto w = make_arrays(whole, random);
+      set(w.inputs.a_log, random.uniform(shape.value_heads, -3, 1));
+      set(w.inputs.seq_idx, {packed.document.begin(), packed.document.end()});
+      run(whole, w);
+      const GatedDeltaStep step{.shape = shape, .sequences = kSequences, .storage = storage};
+      auto o = make_arrays(step, random);
+      o.a_log = w.inputs.a_log, o.dt_bias = w.inputs.dt_bias;
+      const Values qkv = values(w.inputs.qkv), ba = values(w.inputs.ba);
+      const Values a = channel_decay ? w.inputs.a.values() : Values();
+      const Values y = take_tokens(
+          step, o,
+          [&](auto t) {
+            set(o.qkv, rows_at(qkv, t)), set(o.ba, rows_at(ba, t));
+            if (channel_decay) set(o.a, rows_at(a, t));
+          },
+          o.y);
+      EXPECT_EQ(y, w.y.values());
+    }
 }
 
 AttentionStep attention(std::int64_t heads, std::int64_t kv_heads, std::int64_t window,

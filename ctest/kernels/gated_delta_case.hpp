@@ -37,9 +37,10 @@ struct DeltaInputs {
     const GatedDeltaShape& shape = test.shape;
     const std::int64_t n = test.packed.tokens;
     qkv = rounded(random.normal(n * shape.channels()), storage);
-    ba = rounded(random.normal(n * 2 * shape.value_heads), storage);
+    ba = rounded(random.normal(n * shape.gates()), storage);
+    if (shape.channel_decay) a = rounded(random.normal(n * shape.decays()), storage);
     a_log = rounded(random.uniform(shape.value_heads, -3, 1), storage);
-    dt_bias = rounded(random.normal(shape.value_heads), storage);
+    dt_bias = rounded(random.normal(shape.decays()), storage);
     dy = rounded(random.normal(n * shape.values()), storage);
   }
   /// Adds a state that enters and the gradient of the one that leaves.
@@ -55,12 +56,14 @@ struct DeltaInputs {
     };
     DeltaInputs some = *this;
     some.qkv = cut(qkv, test.shape.channels());
-    some.ba = cut(ba, 2 * test.shape.value_heads);
+    some.ba = cut(ba, test.shape.gates());
+    if (!a.empty()) some.a = cut(a, test.shape.decays());
     some.dy = cut(dy, test.shape.values());
     return some;
   }
 
   Values qkv, ba, a_log, dt_bias, dy;
+  Values a;                // or empty
   Values initial, dfinal;  // (Hv, P, N), or empty
 };
 
@@ -69,6 +72,7 @@ inline void set_inputs(const GatedDeltaInputs<Array>& o, const DeltaCase& test,
                        const DeltaInputs& in) {
   set(o.qkv, in.qkv);
   set(o.ba, in.ba);
+  if (o.a.view()) set(o.a, in.a);
   set(o.a_log, in.a_log);
   set(o.dt_bias, in.dt_bias);
   set(o.seq_idx, {test.packed.document.begin(), test.packed.document.end()});
@@ -80,6 +84,7 @@ struct DeltaResults {
 };
 struct DeltaGradients {
   Values dqkv, dba, da_log, ddt_bias, dinitial;
+  Values da;  // or empty
 };
 
 /// On the host.
@@ -108,9 +113,10 @@ inline DeltaGradients delta_backward(const DeltaCase& c, Dtype storage, const De
   const auto results = [&](bool accumulate) {
     op.accumulate = accumulate;
     run(op, o);
-    return DeltaGradients{stored(o.gradients.dqkv), stored(o.gradients.dba),
-                          o.gradients.da_log.values(), o.gradients.ddt_bias.values(),
-                          o.dinitial_state.values()};
+    return DeltaGradients{
+        stored(o.gradients.dqkv),    stored(o.gradients.dba),
+        o.gradients.da_log.values(), o.gradients.ddt_bias.values(),
+        o.dinitial_state.values(),   o.gradients.da.view() ? o.gradients.da.values() : Values()};
   };
   const auto doubled = [](Values values) {
     for (double& value : values) value *= 2;
@@ -120,6 +126,7 @@ inline DeltaGradients delta_backward(const DeltaCase& c, Dtype storage, const De
   const DeltaGradients added = results(true);
   EXPECT_EQ(added.dqkv, first.dqkv);
   EXPECT_EQ(added.dba, first.dba);
+  EXPECT_EQ(added.da, first.da);
   EXPECT_EQ(added.da_log, doubled(first.da_log));
   EXPECT_EQ(added.ddt_bias, doubled(first.ddt_bias));
   return first;

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "ctest/kernels/gated_delta_case.hpp"
-#include "kernels/gated_delta/gated_delta_gradients.hpp"
+#include "kernels/gated_delta/gated_delta_channel_gradients.hpp"
 
 namespace stowage::kernels::test {
 namespace {
@@ -58,10 +58,12 @@ struct Problem {
     p.value_heads = static_cast<int>(shape.value_heads);
     p.key_dim = static_cast<int>(shape.key_dim);
     p.value_dim = static_cast<int>(shape.value_dim);
+    p.channel_decay = shape.channel_decay;
     p.qkv = in.qkv.data();
     p.qkv_stride = shape.channels();
     p.ba = in.ba.data();
-    p.ba_stride = 2 * shape.value_heads;
+    p.ba_stride = shape.gates();
+    p.a = in.a.data();
     p.a_log = in.a_log.data();
     p.dt_bias = in.dt_bias.data();
     p.seq_idx = c.packed.document.data();
@@ -78,7 +80,8 @@ struct Problem {
     for (int chunk = 0; chunk < p.chunks(); ++chunk)
       for (int head = 0; head < p.value_heads; ++head)
         gated_delta::prepare(OneThread{}, p, chunk, head,
-                             room(gated_delta::prepare_room(p.key_dim)), kGatedDeltaEpsilon);
+                             room(gated_delta::prepare_room(p.key_dim, p.channel_decay)),
+                             kGatedDeltaEpsilon);
   }
   void scan(int first, int end) {
     for (int head = 0; head < p.value_heads; ++head)
@@ -93,9 +96,13 @@ struct Problem {
   void gradients() {
     for (int chunk = 0; chunk < p.chunks(); ++chunk)
       for (int head = 0; head < p.key_heads; ++head)
-        gated_delta::gradients(OneThread{}, p, chunk, head,
-                               room(gated_delta::gradients_room(p.key_dim)));
-    for (int i = 0; i < 2 * p.value_heads; ++i) gated_delta::finish(p, i);
+        if (p.channel_decay)
+          gated_delta::channel_gradients(OneThread{}, p, chunk, head,
+                                         room(gated_delta::channel_gradients_room(p.key_dim)));
+        else
+          gated_delta::gradients(OneThread{}, p, chunk, head,
+                                 room(gated_delta::gradients_room(p.key_dim)));
+    for (int i = 0; i < p.parts() * p.value_heads; ++i) gated_delta::finish(p, i);
   }
   int value_slices() const { return gated_delta::slices(p.value_dim); }
 
@@ -104,14 +111,17 @@ struct Problem {
 };
 
 // {Hk, Hv, N, P}: chunks met and missed, borders inside and at their ends, a chunk of many
-// documents, heads of one tile and of more.
+// documents, heads of one tile and of more; a decay for each column of a head.
 std::vector<DeltaCase> cases() {
   return {{{1, 1, 1, 1}, Packed({1})},
           {{1, 2, 3, 2}, Packed({5, 2})},
           {{1, 1, 16, 16}, Packed({64, 64})},
           {{2, 4, 24, 20}, Packed({100, 29, 64, 120, 1}, 11)},
           {{2, 2, 7, 33}, Packed({1, 1, 60, 3, 5, 130})},
-          {{1, 3, 32, 5}, Packed({200})}};
+          {{1, 3, 32, 5}, Packed({200})},
+          {{1, 1, 1, 1, true}, Packed({1})},
+          {{2, 4, 24, 20, true}, Packed({100, 29, 64, 120, 1}, 11)},
+          {{2, 2, 7, 33, true}, Packed({1, 1, 60, 3, 5, 130})}};
 }
 
 double error(const Values& actual, const Values& expected) {
@@ -146,14 +156,16 @@ TEST(gated_delta_chunks, gradients_are_those_of_the_recurrence) {
       if (ends) in.with_ends(random, c);
       const DeltaGradients expected = delta_backward(c, Dtype::fp64, in);
       DeltaGradients got = expected;
-      for (Values* values : {&got.dqkv, &got.dba, &got.da_log, &got.ddt_bias, &got.dinitial})
+      for (Values* values :
+           {&got.dqkv, &got.dba, &got.da, &got.da_log, &got.ddt_bias, &got.dinitial})
         values->assign(values->size(), NAN);
       Problem problem(c, in, true);
       problem.p.dy = in.dy.data();
       problem.p.dqkv = got.dqkv.data();
       problem.p.dqkv_stride = c.shape.channels();
       problem.p.dba = got.dba.data();
-      problem.p.dba_stride = 2 * c.shape.value_heads;
+      problem.p.dba_stride = c.shape.gates();
+      problem.p.da = got.da.data();
       problem.p.da_log = got.da_log.data();
       problem.p.ddt_bias = got.ddt_bias.data();
       problem.p.dinitial_state = got.dinitial.data();
@@ -163,6 +175,9 @@ TEST(gated_delta_chunks, gradients_are_those_of_the_recurrence) {
       problem.gradients();
       EXPECT_LT(error(got.dqkv, expected.dqkv), kBound) << c.packed.tokens << " tokens";
       EXPECT_LT(error(got.dba, expected.dba), kBound) << c.packed.tokens << " tokens";
+      if (c.shape.channel_decay) {
+        EXPECT_LT(error(got.da, expected.da), kBound) << c.packed.tokens << " tokens";
+      }
       EXPECT_LT(error(got.da_log, expected.da_log), kBound) << c.packed.tokens << " tokens";
       EXPECT_LT(error(got.ddt_bias, expected.ddt_bias), kBound) << c.packed.tokens << " tokens";
       EXPECT_LT(error(got.dinitial, expected.dinitial), kBound) << c.packed.tokens << " tokens";

@@ -17,8 +17,9 @@ constexpr std::int64_t kBefore[] = {8, 3};
 
 /// Roundings of 2^-9 on the way to a result of bf16 storage, beside that to storage.
 const std::map<std::string_view, double> kRoundings = {
-    {"y", 2},        {"dqkv", 4},        {"dba", 4}, {"da_log", 4},
-    {"ddt_bias", 4}, {"final_state", 2}, {"to", 2},  {"dinitial_state", 4}};
+    {"y", 2},           {"dqkv", 4},   {"dba", 4},
+    {"da", 4},          {"da_log", 4}, {"ddt_bias", 4},
+    {"final_state", 2}, {"to", 2},     {"dinitial_state", 4}};
 
 double error_of(const Values& actual, const Values& expected) {
   return std::min(relative_error(actual, expected), rms_difference(actual, expected));
@@ -72,6 +73,23 @@ TEST(gated_delta_gpu, bf16) {
     compare({{2, 2, 64, 32}, documents()}, Dtype::bf16, ends);
     compare({{1, 3, 24, 20}, Packed({97})}, Dtype::bf16, ends);
     compare({{3, 3, 5, 7}, Packed({1})}, Dtype::bf16, ends);
+  }
+}
+
+// Each column of a head of q and k has a decay of its own.
+TEST(gated_delta_gpu, decays_of_channels_in_fp32) {
+  STOWAGE_NEED_GPU();
+  for (const bool ends : {false, true}) {
+    compare({{2, 4, 24, 20, true}, documents()}, Dtype::fp32, ends);
+    compare({{3, 3, 5, 7, true}, Packed({1})}, Dtype::fp32, ends);
+    compare({{1, 1, 128, 128, true}, Packed({97})}, Dtype::fp32, ends);
+  }
+}
+TEST(gated_delta_gpu, decays_of_channels_in_bf16) {
+  STOWAGE_NEED_GPU();
+  for (const bool ends : {false, true}) {
+    compare({{2, 2, 128, 128, true}, documents()}, Dtype::bf16, ends);
+    compare({{1, 3, 64, 32, true}, Packed({97})}, Dtype::bf16, ends);
   }
 }
 
@@ -139,6 +157,7 @@ TEST(gated_delta_gpu, same_bits_in_100_graph_replays) {
   STOWAGE_NEED_GPU();
   compare({{2, 4, 128, 128}, documents()}, Dtype::bf16, true, 100);
   compare({{2, 4, 24, 20}, documents()}, Dtype::fp32, false, 100);
+  compare({{2, 2, 128, 128, true}, documents()}, Dtype::bf16, true, 100);
 }
 
 }  // namespace

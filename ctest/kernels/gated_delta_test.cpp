@@ -10,16 +10,20 @@ namespace stowage::kernels::test {
 namespace {
 
 // {Hk, Hv, N, P}: one token, chunks of 64 that are met and missed, borders inside and at their
-// ends, heads alone and shared, more and fewer columns than a tile.
+// ends, heads alone and shared, more and fewer columns than a tile; a decay for each column.
 std::vector<DeltaCase> cases() {
   return {{{1, 1, 1, 1}, Packed({1})},
           {{1, 2, 3, 2}, Packed({5, 2})},
           {{2, 4, 5, 3}, Packed({4, 1, 0, 6, 2}, 3)},
-          {{3, 3, 2, 4}, Packed({23})}};
+          {{3, 3, 2, 4}, Packed({23})},
+          {{1, 2, 3, 2, true}, Packed({5, 1, 2}, 1)}};
 }
-DeltaCase large_case() { return {{2, 4, 24, 20}, Packed({100, 29, 64, 120, 1}, 11)}; }
+DeltaCase large_case(bool channel_decay = false) {
+  return {{2, 4, 24, 20, channel_decay}, Packed({100, 29, 64, 120, 1}, 11)};
+}
 
-/// The paper's equation 10 as it stands, with matrices: S = S A + beta v k^T.
+/// Equation 10 of arXiv 2412.06464 as it stands, with matrices: S = S A + beta v k^T; with decays of
+/// channels that of arXiv 2510.26692.
 Values by_matrices(const DeltaCase& c, const DeltaInputs& in) {
   const GatedDeltaShape& shape = c.shape;
   const std::int64_t N = shape.key_dim, P = shape.value_dim, H = shape.value_heads;
@@ -38,15 +42,22 @@ Values by_matrices(const DeltaCase& c, const DeltaInputs& in) {
       const double k_norm = std::sqrt(dot(k, k) + 1e-6);
       for (double& x : q) x /= q_norm;
       for (double& x : k) x /= k_norm;
-      const double beta = 1 / (1 + std::exp(-in.ba[at(t * 2 * H + h)]));
-      const double step = std::log1p(std::exp(in.ba[at(t * 2 * H + H + h)] + in.dt_bias[at(h)]));
-      const double alpha = std::exp(-std::exp(in.a_log[at(h)]) * step);
+      const double beta = 1 / (1 + std::exp(-in.ba[at(t * shape.gates() + h)]));
+      Values alpha;
+      for (std::int64_t n = 0; n < N; ++n) {
+        const std::int64_t i = shape.channel_decay ? h * N + n : h;
+        const double a =
+            shape.channel_decay ? in.a[at(t * H * N + i)] : in.ba[at(t * 2 * H + H + h)];
+        const double step = std::log1p(std::exp(a + in.dt_bias[at(i)]));
+        alpha.push_back(std::exp(-std::exp(in.a_log[at(h)]) * step));
+      }
       Values next(s.size());
       for (std::int64_t p = 0; p < P; ++p)
         for (std::int64_t n = 0; n < N; ++n) {
           double sum = beta * row[2 * shape.keys() + h * P + p] * k[at(n)];
           for (std::int64_t m = 0; m < N; ++m)
-            sum += s[at(p * N + m)] * alpha * ((m == n ? 1.0 : 0.0) - beta * k[at(m)] * k[at(n)]);
+            sum += s[at(p * N + m)] * alpha[at(m)] *
+                   ((m == n ? 1.0 : 0.0) - beta * k[at(m)] * k[at(n)]);
           next[at(p * N + n)] = sum;
         }
       s = next;
@@ -67,6 +78,7 @@ struct Pair {
 constexpr Pair kInitial = {"initial state", &DeltaInputs::initial, &DeltaGradients::dinitial};
 constexpr Pair kPairs[] = {{"qkv", &DeltaInputs::qkv, &DeltaGradients::dqkv},
                            {"ba", &DeltaInputs::ba, &DeltaGradients::dba},
+                           {"a", &DeltaInputs::a, &DeltaGradients::da},
                            {"a_log", &DeltaInputs::a_log, &DeltaGradients::da_log, true},
                            {"dt_bias", &DeltaInputs::dt_bias, &DeltaGradients::ddt_bias, true}};
 
@@ -75,6 +87,7 @@ void expect_finite_differences(const DeltaCase& c, const DeltaInputs& in) {
   std::vector<Pair> pairs(std::begin(kPairs), std::end(kPairs));
   if (!in.initial.empty()) pairs.push_back(kInitial);
   for (const Pair& pair : pairs) {
+    if ((in.*pair.input).empty()) continue;
     const Values expected = numeric_gradient(in.*pair.input, [&](const Values& changed) {
       DeltaInputs other = in;
       other.*pair.input = changed;
@@ -103,7 +116,7 @@ TEST(gated_delta, recurrence_is_that_of_the_paper) {
 
 TEST(gated_delta, documents_are_apart) {
   Random random;
-  const DeltaCase c = large_case();
+  const DeltaCase c = large_case(true);
   const DeltaInputs in(random, c, Dtype::fp64);
   const Values packed = delta_forward(c, Dtype::fp64, in).y;
   const std::int64_t width = c.shape.values();
@@ -130,35 +143,41 @@ TEST(gated_delta, gradients_by_finite_differences) {
 // the gradient of the one after, and together they are the whole.
 TEST(gated_delta, segments_hand_the_state_on) {
   Random random;
-  const DeltaCase whole = large_case();
-  const DeltaInputs in = DeltaInputs(random, whole, Dtype::fp64).with_ends(random, whole);
-  const DeltaResults expected = delta_forward(whole, Dtype::fp64, in);
-  const DeltaGradients gradients = delta_backward(whole, Dtype::fp64, in);
-  const std::int64_t cuts[] = {0, 90, 170, whole.packed.tokens};
-  std::vector<DeltaInputs> inputs;
-  Values y, state = in.initial;
-  for (int i = 0; i < 3; ++i) {
-    inputs.push_back(in.part(whole, cuts[i], cuts[i + 1] - cuts[i]));
-    inputs.back().initial = state;
-    const DeltaResults r =
-        delta_forward(whole.part(cuts[i], cuts[i + 1] - cuts[i]), Dtype::fp64, inputs.back());
-    state = r.final_state;
-    y.insert(y.end(), r.y.begin(), r.y.end());
+  for (const bool channel_decay : {false, true}) {
+    const DeltaCase whole = large_case(channel_decay);
+    const DeltaInputs in = DeltaInputs(random, whole, Dtype::fp64).with_ends(random, whole);
+    const DeltaResults expected = delta_forward(whole, Dtype::fp64, in);
+    const DeltaGradients gradients = delta_backward(whole, Dtype::fp64, in);
+    const std::int64_t cuts[] = {0, 90, 170, whole.packed.tokens};
+    std::vector<DeltaInputs> inputs;
+    Values y, state = in.initial;
+    for (int i = 0; i < 3; ++i) {
+      inputs.push_back(in.part(whole, cuts[i], cuts[i + 1] - cuts[i]));
+      inputs.back().initial = state;
+      const DeltaResults r =
+          delta_forward(whole.part(cuts[i], cuts[i + 1] - cuts[i]), Dtype::fp64, inputs.back());
+      state = r.final_state;
+      y.insert(y.end(), r.y.begin(), r.y.end());
+    }
+    EXPECT_LT(relative_error(y, expected.y), 1e-12);
+    EXPECT_LT(relative_error(state, expected.final_state), 1e-12);
+    Values dstate = in.dfinal, dqkv, da, da_log(at(whole.shape.value_heads));
+    for (int i = 2; i >= 0; --i) {
+      inputs[at(i)].dfinal = dstate;
+      const DeltaGradients g =
+          delta_backward(whole.part(cuts[i], cuts[i + 1] - cuts[i]), Dtype::fp64, inputs[at(i)]);
+      dstate = g.dinitial;
+      dqkv.insert(dqkv.begin(), g.dqkv.begin(), g.dqkv.end());
+      da.insert(da.begin(), g.da.begin(), g.da.end());
+      for (std::size_t h = 0; h < da_log.size(); ++h) da_log[h] += g.da_log[h];
+    }
+    EXPECT_LT(relative_error(dqkv, gradients.dqkv), 1e-12);
+    if (channel_decay) {
+      EXPECT_LT(relative_error(da, gradients.da), 1e-12);
+    }
+    EXPECT_LT(relative_error(da_log, gradients.da_log), 1e-12);
+    EXPECT_LT(relative_error(dstate, gradients.dinitial), 1e-12);
   }
-  EXPECT_LT(relative_error(y, expected.y), 1e-12);
-  EXPECT_LT(relative_error(state, expected.final_state), 1e-12);
-  Values dstate = in.dfinal, dqkv, da_log(at(whole.shape.value_heads));
-  for (int i = 2; i >= 0; --i) {
-    inputs[at(i)].dfinal = dstate;
-    const DeltaGradients g =
-        delta_backward(whole.part(cuts[i], cuts[i + 1] - cuts[i]), Dtype::fp64, inputs[at(i)]);
-    dstate = g.dinitial;
-    dqkv.insert(dqkv.begin(), g.dqkv.begin(), g.dqkv.end());
-    for (std::size_t h = 0; h < da_log.size(); ++h) da_log[h] += g.da_log[h];
-  }
-  EXPECT_LT(relative_error(dqkv, gradients.dqkv), 1e-12);
-  EXPECT_LT(relative_error(da_log, gradients.da_log), 1e-12);
-  EXPECT_LT(relative_error(dstate, gradients.dinitial), 1e-12);
 }
 
 /// What enters segment `segment`, from what all leave.
@@ -184,7 +203,7 @@ TEST(gated_delta, what_segments_leave_makes_what_enters_each) {
   Random random;
   // A document over all segments, one that ends within the second, one that begins with the third.
   for (const Packed& packed : {Packed({40}), Packed({13, 27}), Packed({20, 3, 17})}) {
-    const DeltaCase c{{2, 4, 5, 3}, packed};
+    const DeltaCase c{{2, 4, 5, 3, packed.tokens == 40}, packed};
     const DeltaInputs in(random, c, Dtype::fp64);
     constexpr std::int64_t kSegments = 4, kTokens = 10;
     for (std::int64_t i = 0; i < kSegments; ++i) {
@@ -212,6 +231,7 @@ TEST(gated_delta, storage_types) {
   Random random;
   std::vector<DeltaCase> all = cases();
   all.push_back(large_case());
+  all.push_back(large_case(true));
   for (const DeltaCase& c : all)
     for (const Dtype storage : {Dtype::fp32, Dtype::bf16}) {
       const DeltaInputs in(random, c, storage);
@@ -222,7 +242,7 @@ TEST(gated_delta, storage_types) {
       const DeltaGradients expected = delta_backward(c, Dtype::fp64, in);
       const DeltaGradients actual = delta_backward(c, storage, in);
       for (const Pair& pair : kPairs) {
-        if (c.packed.tokens == 1 && pair.summed) continue;  // 0
+        if ((c.packed.tokens == 1 && pair.summed) || (in.*pair.input).empty()) continue;  // 0
         EXPECT_LT(relative_error(actual.*pair.gradient, expected.*pair.gradient),
                   tolerance(pair.summed ? Dtype::fp32 : storage,
                             terms * static_cast<double>(c.shape.value_dim), 32))
@@ -234,13 +254,15 @@ TEST(gated_delta, storage_types) {
 // A decay that underflows forgets, exactly as a border does; nothing becomes NaN.
 TEST(gated_delta, strong_decay_is_finite) {
   Random random;
-  const DeltaCase c{{1, 2, 4, 4}, Packed({37})};
-  DeltaInputs in(random, c, Dtype::fp32);
-  in.a_log = {6, 8};
-  for (const Values& values :
-       {delta_forward(c, Dtype::fp32, in).y, delta_backward(c, Dtype::fp32, in).dqkv,
-        delta_backward(c, Dtype::fp32, in).dba})
-    for (const double value : values) EXPECT_TRUE(std::isfinite(value));
+  for (const bool channel_decay : {false, true}) {
+    const DeltaCase c{{1, 2, 4, 4, channel_decay}, Packed({37})};
+    DeltaInputs in(random, c, Dtype::fp32);
+    in.a_log = {6, 8};
+    for (const Values& values :
+         {delta_forward(c, Dtype::fp32, in).y, delta_backward(c, Dtype::fp32, in).dqkv,
+          delta_backward(c, Dtype::fp32, in).dba})
+      for (const double value : values) EXPECT_TRUE(std::isfinite(value));
+  }
 }
 
 TEST(gated_delta, wrong_sizes_are_named) {

@@ -106,6 +106,8 @@ void use_gates(forecast::TrainerOptions& options) {
   layers::ModelConfig& model = options.model;
   model.zero_centred_norms = true;
   model.attention.norms = model.attention.output_gate = true;
+  model.delta.channel_decay = true;
+  model.delta.decay_rank = 3;
   model.attention.rotary_percent = 0.69;  // 4 of 6 columns, 2 of 4, 88 of 128
   model.mlp.activation = kernels::Activation::swiglu;
   model.moe.shared_gate = true;

@@ -32,7 +32,8 @@ std::vector<std::string> module_names();
 forecast::TrainerOptions tiny_options(const std::string& pattern, execution::Dtype storage);
 
 /// The forms of Qwen3-Next and Qwen3.5: an output gate, norms of heads and positions of a part of
-/// them, norms about 0, SwiGLU, a softmax router and a gated shared expert.
+/// them, norms about 0, SwiGLU, a softmax router and a gated shared expert; and Kimi delta
+/// attention's decays of channels.
 void use_gates(forecast::TrainerOptions& options);
 
 /// Experts in a latent width with a norm of their sum, and two heads of further tokens. Their

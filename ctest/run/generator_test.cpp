@@ -193,7 +193,7 @@ std::vector<Kind> all_kinds() {
           kind("**", "fp32", {rope, norms, gate, part}),
           kind("**", "bf16", {rope, norms, gate, part}),
           kind("M", "fp64", {"mamba_conv_width=2", "mamba_num_groups=1"}),
-          kind("G", "fp64", {"delta_conv_width=3"}),
+          kind("G", "fp64", {"delta_conv_width=3", "delta_decay=channel", "delta_decay_rank=3"}),
           kind("E", "fp64", {"activation=swiglu", "moe_shared_expert_gate=true"}),
           kind("M*", "fp64", {"untie_embeddings=false"})};
 }

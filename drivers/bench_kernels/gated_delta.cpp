@@ -14,8 +14,8 @@ using Values = std::vector<double>;
 
 /// The rule over B documents of T tokens or, if `packed`, over as many tokens of documents of many
 /// lengths. Compared with the reference is key head 0 with the value heads that read it: key heads
-/// share nothing.
-template <class Op>
+/// share nothing. With kChannels each column has a decay.
+template <class Op, bool kChannels>
 class GatedDeltaCase : public OperatorCase<Op> {
  public:
   GatedDeltaCase(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
@@ -41,7 +41,8 @@ class GatedDeltaCase : public OperatorCase<Op> {
     op.shape = {.key_heads = shape["K"],
                 .value_heads = shape["H"],
                 .key_dim = shape["N"],
-                .value_dim = shape["P"]};
+                .value_dim = shape["P"],
+                .channel_decay = kChannels};
     op.tokens = shape["B"] * shape["T"];
     op.storage = Dtype::bf16;
     return op;
@@ -54,20 +55,28 @@ class GatedDeltaCase : public OperatorCase<Op> {
                    all.columns(2 * whole.keys(), group_.shape.values())});
   }
   Values ba(const Operand& all) const {
+    if (kChannels) return heads(all, 0);
     return joined({heads(all, 0), heads(all, this->op_.shape.value_heads)});
   }
   Values heads(const Operand& all, std::int64_t first) const {
     return all.columns(first, group_.shape.value_heads);
   }
   Values of_heads(const Operand& each) const { return each.rows(0, group_.shape.value_heads); }
+  Values of_decays(const Operand& each) const { return each.rows(0, group_.shape.decays()); }
+  /// Of a or its gradient, which columns of [b | a] are without kChannels.
+  template <class Whole>
+  Values a(const Whole& all) const {
+    return kChannels ? all->columns(0, group_.shape.decays()) : Values();
+  }
 
   /// The inputs of the group in fp64, or room for their gradients.
   struct Group {
-    Values qkv, ba, a_log, dt_bias;
+    Values qkv, ba, a, a_log, dt_bias;
   };
   Group group() const {
     const auto& in = this->o_.inputs;
-    return {qkv(*in.qkv.whole), ba(*in.ba.whole), of_heads(*in.a_log), of_heads(*in.dt_bias)};
+    return {qkv(*in.qkv.whole), ba(*in.ba.whole), a(in.a), of_heads(*in.a_log),
+            of_decays(*in.dt_bias)};
   }
   template <class T>
   kernels::Matrix<T> matrix(T* data, std::int64_t columns) const {
@@ -75,7 +84,8 @@ class GatedDeltaCase : public OperatorCase<Op> {
   }
   kernels::GatedDeltaInputs<kernels::Pointers<double>> inputs(const Group& g) const {
     return {.qkv = matrix(g.qkv.data(), group_.shape.channels()),
-            .ba = matrix(g.ba.data(), 2 * group_.shape.value_heads),
+            .ba = matrix(g.ba.data(), group_.shape.gates()),
+            .a = g.a.data(),
             .a_log = g.a_log.data(),
             .dt_bias = g.dt_bias.data(),
             .seq_idx = documents_.data(),
@@ -103,8 +113,10 @@ class GatedDeltaCase : public OperatorCase<Op> {
   }
 };
 
-struct GatedDeltaForward final : GatedDeltaCase<kernels::GatedDeltaForward> {
-  using GatedDeltaCase::GatedDeltaCase;
+template <bool kChannels>
+struct GatedDeltaForward final : GatedDeltaCase<kernels::GatedDeltaForward, kChannels> {
+  using Base = GatedDeltaCase<kernels::GatedDeltaForward, kChannels>;
+  using Base::agreement, Base::Base, Base::group, Base::group_, Base::inputs, Base::o_;
   // Operands of products are rounded to bf16, and so is y.
   std::vector<Agreement> check(const std::string&) override {
     const Group g = group();
@@ -118,32 +130,45 @@ struct GatedDeltaForward final : GatedDeltaCase<kernels::GatedDeltaForward> {
   }
 };
 
-struct GatedDeltaBackward final : GatedDeltaCase<kernels::GatedDeltaBackward> {
-  using GatedDeltaCase::GatedDeltaCase;
+template <bool kChannels>
+struct GatedDeltaBackward final : GatedDeltaCase<kernels::GatedDeltaBackward, kChannels> {
+  using Base = GatedDeltaCase<kernels::GatedDeltaBackward, kChannels>;
+  using Base::agreement, Base::Base, Base::group, Base::group_, Base::inputs, Base::matrix,
+      Base::o_;
   // Operands of products are rounded to bf16, and so are gradients.
   std::vector<Agreement> check(const std::string&) override {
     const Group in = group();
     Group g = in;  // its gradients
     const Values dy = o_.dy->columns(0, group_.shape.values());
     on_host([&] {
-      group_.reference<double>(
-          {.inputs = inputs(in),
-           .dy = dy.data(),
-           .gradients = {.dqkv = matrix(g.qkv.data(), group_.shape.channels()),
-                         .dba = matrix(g.ba.data(), 2 * group_.shape.value_heads),
-                         .da_log = g.a_log.data(),
-                         .ddt_bias = g.dt_bias.data()},
-           .workspace = nullptr,
-           .dfinal_state = nullptr,
-           .dinitial_state = nullptr});
+      group_.reference<double>({.inputs = inputs(in),
+                                .dy = dy.data(),
+                                .gradients = {.dqkv = matrix(g.qkv.data(), group_.shape.channels()),
+                                              .dba = matrix(g.ba.data(), group_.shape.gates()),
+                                              .da = g.a.data(),
+                                              .da_log = g.a_log.data(),
+                                              .ddt_bias = g.dt_bias.data()},
+                                .workspace = nullptr,
+                                .dfinal_state = nullptr,
+                                .dinitial_state = nullptr});
     });
     const double each = 4 * execution::epsilon(Dtype::bf16);
-    return {agreement("dqkv", qkv(*o_.gradients.dqkv.whole), g.qkv, each),
-            agreement("dba", ba(*o_.gradients.dba.whole), g.ba, each),
-            agreement("da_log", of_heads(*o_.gradients.da_log), g.a_log, each),
-            agreement("ddt_bias", of_heads(*o_.gradients.ddt_bias), g.dt_bias, each)};
+    const auto& ours = o_.gradients;
+    std::vector<Agreement> all = {
+        agreement("dqkv", this->qkv(*ours.dqkv.whole), g.qkv, each),
+        agreement("dba", this->ba(*ours.dba.whole), g.ba, each),
+        agreement("da_log", this->of_heads(*ours.da_log), g.a_log, each),
+        agreement("ddt_bias", this->of_decays(*ours.ddt_bias), g.dt_bias, each)};
+    if (kChannels) all.push_back(agreement("da", this->a(ours.da), g.a, each));
+    return all;
   }
 };
+
+/// Kimi Linear's.
+std::vector<Shape> channel_shapes() {
+  return {Shape{{"B", 1},   {"T", 8192}, {"K", 32},    {"H", 32},
+                {"N", 128}, {"P", 128},  {"packed", 0}}};
+}
 
 std::vector<Shape> shapes() {
   const Shape equal{{"B", 1},   {"T", 8192}, {"K", 16},    {"H", 32},
@@ -155,12 +180,17 @@ std::vector<Shape> shapes() {
 
 std::vector<Entry> gated_delta_entries() {
   return {
-      operator_entry<GatedDeltaForward>(
+      operator_entry<GatedDeltaForward<false>>(
           "gated_delta_forward", "gated delta rule, y (B T, H P) bf16, state in fp32", shapes()),
-      operator_entry<GatedDeltaBackward>("gated_delta_backward",
-                                         "gradients of gated_delta_forward, states computed "
-                                         "again",
-                                         shapes())};
+      operator_entry<GatedDeltaBackward<false>>("gated_delta_backward",
+                                                "gradients of gated_delta_forward, states computed "
+                                                "again",
+                                                shapes()),
+      operator_entry<GatedDeltaForward<true>>(
+          "channel_delta_forward", "gated_delta_forward with a decay for each column of a head",
+          channel_shapes()),
+      operator_entry<GatedDeltaBackward<true>>(
+          "channel_delta_backward", "gradients of channel_delta_forward", channel_shapes())};
 }
 
 }  // namespace stowage::drivers::bench

@@ -86,6 +86,7 @@ std::vector<ConfigRow> with_common(std::vector<ConfigRow> rows) {
                 {same, {"linear_key_head_dim"}, "model.delta_key_head_dim", "128", "G"},
                 {same, {"linear_value_head_dim"}, "model.delta_value_head_dim", "128", "G"},
                 {same, {"linear_conv_kernel_dim"}, "model.delta_conv_width", "4", "G"},
+                {ours_fixed, {}, "model.delta_decay", "\"head\"", "G"},
                 {same, {"hidden_act"}, "model.activation", "\"silu\""},
                 {same, {"rms_norm_eps"}, "model.norm_epsilon", "1e-6"},
                 {same, {"initializer_range"}, "model.init_std", "0.02"},

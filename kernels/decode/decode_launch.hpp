@@ -46,6 +46,7 @@ struct DeltaRule {
   float epsilon;  ///< of the norms of q and k
   const S* qkv;
   const S* ba;
+  const S* a;  ///< (B, Hv N) if each column has a decay of its own; else null
   std::int64_t qkv_stride, ba_stride;
   const S* a_log;
   const S* dt_bias;

@@ -17,6 +17,7 @@ struct GatedDeltaStep {
   struct Operands {
     InColumns<T> qkv;  ///< (B, 2 Hk N + Hv P): [q | k | v], before the norms of q and k
     InColumns<T> ba;   ///< (B, 2 Hv): [b | a], before sigmoid and softplus
+    In<T> a;           ///< with channel_decay; see GatedDeltaInputs
     In<T> a_log, dt_bias;
     Of<T, const std::int32_t> positions;
     SumsOut<T> state;
@@ -24,9 +25,10 @@ struct GatedDeltaStep {
   };
   void each(auto&& f, auto&... o) const {
     f(in("qkv", storage, {sequences, shape.channels()}), o.qkv...);
-    f(in("ba", storage, {sequences, 2 * shape.value_heads}), o.ba...);
+    f(in("ba", storage, {sequences, shape.gates()}), o.ba...);
+    f(in("a", storage, {sequences, shape.decays()}).when(shape.channel_decay), o.a...);
     f(in("a_log", storage, {shape.value_heads}), o.a_log...);
-    f(in("dt_bias", storage, {shape.value_heads}), o.dt_bias...);
+    f(in("dt_bias", storage, {shape.decays()}), o.dt_bias...);
     f(in("positions", execution::Dtype::int32, {sequences}), o.positions...);
     f(sum("state", true, execution::accumulation(storage),
           {sequences, shape.value_heads, shape.value_dim, shape.key_dim}),

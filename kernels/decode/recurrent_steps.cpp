@@ -72,6 +72,7 @@ int GatedDeltaStep::launch(const Operands<Pointers<S>>& o, void* stream) const {
                                              .epsilon = static_cast<float>(kGatedDeltaEpsilon),
                                              .qkv = o.qkv.data,
                                              .ba = o.ba.data,
+                                             .a = o.a,
                                              .qkv_stride = o.qkv.stride,
                                              .ba_stride = o.ba.stride,
                                              .a_log = o.a_log,
@@ -85,10 +86,11 @@ int GatedDeltaStep::launch(const Operands<Pointers<S>>& o, void* stream) const {
 // Flops: decay and the products with k, u and q, for each element of a state.
 Cost GatedDeltaStep::cost() const {
   const std::int64_t states = sequences * shape.values() * shape.key_dim;
-  return {
-      7.0 * static_cast<double>(states),
-      2 * bytes(states, execution::accumulation(storage)) +
-          bytes(sequences * (shape.channels() + 2 * shape.value_heads + shape.values()), storage)};
+  return {7.0 * static_cast<double>(states),
+          2 * bytes(states, execution::accumulation(storage)) +
+              bytes(sequences *
+                        (shape.channels() + shape.value_heads + shape.decays() + shape.values()),
+                    storage)};
 }
 
 STOWAGE_OPERATOR_RUN(Conv1dStep)

@@ -7,7 +7,8 @@
 //                one access where rows are made of them
 //
 // The rule passes over a row twice, for what it holds of k and then for what k adds: the second
-// time it lies in the first-level cache.
+// time it lies in the first-level cache. A block makes the decays of a state's columns once, if each
+// column has one.
 
 #include "execution/dtype.hpp"
 #include "kernels/decode/decode_launch.hpp"
@@ -112,7 +113,7 @@ __device__ float norm_factor(const S* x, int width, int lane, float epsilon) {
   return rsqrtf(hopper::lanes_sum<kLanes>(squares) + epsilon);
 }
 
-template <class S, int kSize>
+template <class S, int kSize, bool kChannels>
 __global__ void __launch_bounds__(kThreads) rule_kernel(const DeltaRule<S> args) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int warp = static_cast<int>(threadIdx.x) / kLanes;
@@ -125,10 +126,22 @@ __global__ void __launch_bounds__(kThreads) rule_kernel(const DeltaRule<S> args)
   const float q_factor =
       norm_factor(q, width, lane, args.epsilon) * rsqrtf(static_cast<float>(width));
   const float k_factor = norm_factor(k, width, lane, args.epsilon);
-  const float a = to_float(ba[args.value_heads + head]) + to_float(args.dt_bias[head]);
   const float beta = 1 / (1 + expf(-to_float(ba[head])));
   const bool begins = args.positions[b] == 0;
-  const float decay = begins ? 0 : expf(-softplus(a) * expf(to_float(args.a_log[head])));
+  const float rate = expf(to_float(args.a_log[head]));
+  extern __shared__ float decays[];  // of the columns
+  float decay = 0;
+  if constexpr (kChannels) {
+    const S* const a = args.a + blockIdx.x * static_cast<std::int64_t>(width);
+    const S* const bias = args.dt_bias + static_cast<std::int64_t>(head) * width;
+    for (int n = static_cast<int>(threadIdx.x); n < width; n += kThreads)
+      decays[n] = expf(-softplus(to_float(a[n]) + to_float(bias[n])) * rate);
+    __syncthreads();
+  } else {
+    const float a = to_float(ba[args.value_heads + head]) + to_float(args.dt_bias[head]);
+    decay = begins ? 0 : expf(-softplus(a) * rate);
+  }
+  const auto decay_of = [&](int n) { return kChannels ? decays[n] : decay; };
   const int end = min((static_cast<int>(blockIdx.y) + 1) * kRows, args.value_dim);
   for (int p = static_cast<int>(blockIdx.y) * kRows + warp; p < end; p += kWarps) {
     const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * args.value_dim + p;
@@ -138,7 +151,8 @@ __global__ void __launch_bounds__(kThreads) rule_kernel(const DeltaRule<S> args)
       float s[kSize];
       Piece<kSize>::load(state + n, s);
 #pragma unroll
-      for (int i = 0; i < kSize; ++i) kept += decay * s[i] * (to_float(k[n + i]) * k_factor);
+      for (int i = 0; i < kSize; ++i)
+        kept += decay_of(n + i) * s[i] * (to_float(k[n + i]) * k_factor);
     }
     const float u = beta * (to_float(v[p]) - hopper::lanes_sum<kLanes>(kept));
     float sum = 0;
@@ -147,7 +161,7 @@ __global__ void __launch_bounds__(kThreads) rule_kernel(const DeltaRule<S> args)
       if (!begins) Piece<kSize>::load(state + n, s);
 #pragma unroll
       for (int i = 0; i < kSize; ++i) {
-        s[i] = decay * s[i] + u * (to_float(k[n + i]) * k_factor);
+        s[i] = decay_of(n + i) * s[i] + u * (to_float(k[n + i]) * k_factor);
         sum += s[i] * (to_float(q[n + i]) * q_factor);
       }
       Piece<kSize>::store(state + n, s);
@@ -190,10 +204,12 @@ int launch(const Scan<S>& args, void* stream) {
 template <class S>
 int launch(const DeltaRule<S>& args, void* stream) {
   if (args.sequences == 0) return cudaSuccess;
-  const auto kernel =
-      whole_pieces(args.key_dim, args.state) ? rule_kernel<S, 4> : rule_kernel<S, 1>;
-  kernel<<<grid_of(args.sequences * args.value_heads, args.value_dim), kThreads, 0,
-           static_cast<cudaStream_t>(stream)>>>(args);
+  const bool whole = whole_pieces(args.key_dim, args.state), channels = args.a != nullptr;
+  const auto heads = whole ? rule_kernel<S, 4, false> : rule_kernel<S, 1, false>;
+  const auto columns = whole ? rule_kernel<S, 4, true> : rule_kernel<S, 1, true>;
+  const auto bytes = channels ? static_cast<std::size_t>(args.key_dim) * sizeof(float) : 0;
+  (channels ? columns : heads)<<<grid_of(args.sequences * args.value_heads, args.value_dim),
+                                 kThreads, bytes, static_cast<cudaStream_t>(stream)>>>(args);
   return cudaGetLastError();
 }
 

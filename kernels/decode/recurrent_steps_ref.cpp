@@ -71,6 +71,7 @@ void GatedDeltaStep::reference(const Operands<Pointers<S>>& o) const {
     if (o.positions[b] == 0) std::fill_n(state, size, A{0});
     one.reference<S>({.inputs = {.qkv = {o.qkv.row(b), 1, o.qkv.columns, o.qkv.stride},
                                  .ba = {o.ba.row(b), 1, o.ba.columns, o.ba.stride},
+                                 .a = o.a == nullptr ? nullptr : o.a + b * shape.decays(),
                                  .a_log = o.a_log,
                                  .dt_bias = o.dt_bias,
                                  .seq_idx = &document,

@@ -32,6 +32,7 @@ Arrays<S, Accumulation<S>> sizes(const GatedDeltaShape& shape, std::int64_t toke
   p.value_heads = static_cast<int>(shape.value_heads);
   p.key_dim = static_cast<int>(shape.key_dim);
   p.value_dim = static_cast<int>(shape.value_dim);
+  p.channel_decay = shape.channel_decay;
   return p;
 }
 
@@ -43,6 +44,7 @@ Arrays<S, Accumulation<S>> arrays_of(const Op& op, const GatedDeltaInputs<Pointe
   p.qkv_stride = in.qkv.stride;
   p.ba = in.ba.data;
   p.ba_stride = in.ba.stride;
+  p.a = in.a;
   p.a_log = in.a_log;
   p.dt_bias = in.dt_bias;
   p.seq_idx = in.seq_idx;
@@ -53,8 +55,8 @@ Arrays<S, Accumulation<S>> arrays_of(const Op& op, const GatedDeltaInputs<Pointe
 
 /// Whether the kernels on warp-group products serve these sizes.
 bool has_wgmma_path(const GatedDeltaShape& shape, std::int64_t tokens, Dtype storage) {
-  return storage == Dtype::bf16 && tokens > 0 && shape.key_dim == gated_delta::kWide &&
-         shape.value_dim == gated_delta::kWide;
+  return storage == Dtype::bf16 && tokens > 0 && !shape.channel_decay &&
+         shape.key_dim == gated_delta::kWide && shape.value_dim == gated_delta::kWide;
 }
 
 /// Either path may run: which one, addresses decide too.
@@ -97,9 +99,8 @@ double flops_of(const GatedDeltaShape& shape, std::int64_t tokens, double produc
 }
 
 double input_bytes(const GatedDeltaShape& shape, std::int64_t tokens, Dtype storage) {
-  return bytes(tokens * (shape.channels() + 2 * shape.value_heads) + 2 * shape.value_heads,
-               storage) +
-         bytes(tokens, Dtype::int32);
+  const std::int64_t gates = shape.value_heads + shape.decays();  // of a token
+  return bytes(tokens * (shape.channels() + gates) + gates, storage) + bytes(tokens, Dtype::int32);
 }
 
 }  // namespace
@@ -136,7 +137,7 @@ Cost GatedDeltaForward::cost() const {
 Cost GatedDeltaBackward::cost() const {
   return {flops_of(shape, tokens, 8, 5),
           2 * input_bytes(shape, tokens, storage) + bytes(tokens * shape.values(), storage) +
-              bytes(2 * shape.value_heads, execution::accumulation(storage))};
+              bytes(shape.value_heads + shape.decays(), execution::accumulation(storage))};
 }
 
 // The state and its N rows of matrices.
@@ -170,6 +171,13 @@ void require_room(const GatedDeltaShape& shape, std::int64_t floats) {
                  bytes, machine().shared_bytes);
 }
 
+/// The same of what comes before gradients.
+void require_walk_room(const GatedDeltaShape& shape) {
+  const int key_dim = static_cast<int>(shape.key_dim);
+  require_room(shape, std::max(gated_delta::prepare_room(key_dim, shape.channel_decay),
+                               gated_delta::scan_room(key_dim)));
+}
+
 template <class S>
 int GatedDeltaForward::launch(const Operands<Pointers<S>>& o, void* stream) const {
   auto p = arrays_of<S>(*this, o.inputs, o.workspace);
@@ -177,7 +185,7 @@ int GatedDeltaForward::launch(const Operands<Pointers<S>>& o, void* stream) cons
   p.final_state = o.final_state;
   if (const auto chunked = wgmma_arrays<S>(shape, p, o.workspace, false))
     return gated_delta::launch_forward(*chunked, stream);
-  require_room(shape, gated_delta::scan_room(static_cast<int>(shape.key_dim)));
+  require_walk_room(shape);
   return gated_delta::launch_forward(p, stream);
 }
 
@@ -189,6 +197,7 @@ int GatedDeltaBackward::launch(const Operands<Pointers<S>>& o, void* stream) con
   p.dqkv_stride = o.gradients.dqkv.stride;
   p.dba = o.gradients.dba.data;
   p.dba_stride = o.gradients.dba.stride;
+  p.da = o.gradients.da;
   p.da_log = o.gradients.da_log;
   p.ddt_bias = o.gradients.ddt_bias;
   p.accumulate = accumulate;
@@ -196,7 +205,9 @@ int GatedDeltaBackward::launch(const Operands<Pointers<S>>& o, void* stream) con
   p.dinitial_state = o.dinitial_state;
   if (const auto chunked = wgmma_arrays<S>(shape, p, o.workspace, true))
     return gated_delta::launch_backward(*chunked, stream);
-  require_room(shape, gated_delta::gradients_room(static_cast<int>(shape.key_dim)));
+  const int key_dim = static_cast<int>(shape.key_dim);
+  require_room(shape, shape.channel_decay ? gated_delta::channel_gradients_room(key_dim)
+                                          : gated_delta::gradients_room(key_dim));
   return gated_delta::launch_backward(p, stream);
 }
 
@@ -209,7 +220,7 @@ int GatedDeltaSegment<kAdjoint>::launch(const Operands<Pointers<S>>& o, void* st
   p.transition = o.to + shape.values() * shape.key_dim;
   if (const auto chunked = wgmma_arrays<S>(shape, p, o.workspace, false))
     return gated_delta::launch_segment(*chunked, stream);
-  require_room(shape, gated_delta::scan_room(static_cast<int>(shape.key_dim)));
+  require_walk_room(shape);
   return gated_delta::launch_segment(p, stream);
 }
 

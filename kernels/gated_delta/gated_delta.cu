@@ -17,7 +17,7 @@
 
 #include "execution/dtype.hpp"
 #include "kernels/gated_delta/gated_delta.hpp"
-#include "kernels/gated_delta/gated_delta_gradients.hpp"
+#include "kernels/gated_delta/gated_delta_channel_gradients.hpp"
 #include "kernels/gated_delta/gated_delta_launch.hpp"
 #include "kernels/gated_delta/gated_delta_launches.cuh"
 #include "kernels/gated_delta/gated_delta_team.cuh"
@@ -57,9 +57,15 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(const Arrays<S, flo
 }
 
 template <class S>
+__global__ void __launch_bounds__(kThreads) channel_gradients_kernel(const Arrays<S, float> p) {
+  channel_gradients(Team<S>{}, p, static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y),
+                    shared);
+}
+
+template <class S>
 __global__ void finish_kernel(const Arrays<S, float> p) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (i < 2 * p.value_heads) finish(p, i);
+  if (i < p.parts() * p.value_heads) finish(p, i);
 }
 
 template <class... Parameters, class... Args>
@@ -71,8 +77,8 @@ cudaError_t launch(void (*kernel)(Parameters...), int x, int y, std::int64_t flo
 
 template <class S>
 cudaError_t launch_prepare(const Arrays<S, float>& p, void* stream) {
-  return launch(prepare_kernel<S>, p.chunks(), p.value_heads, prepare_room(p.key_dim), stream, p,
-                kGatedDeltaEpsilon);
+  return launch(prepare_kernel<S>, p.chunks(), p.value_heads,
+                prepare_room(p.key_dim, p.channel_decay), stream, p, kGatedDeltaEpsilon);
 }
 
 /// Slices [first, first + count).
@@ -91,7 +97,8 @@ cudaError_t launch_adjoint(const Arrays<S, float>& p, void* stream) {
 
 template <class S>
 int launch_finish(const Arrays<S, float>& p, void* stream) {
-  return launch(finish_kernel<S>, (2 * p.value_heads + kThreads - 1) / kThreads, 1, 0, stream, p);
+  return launch(finish_kernel<S>, (p.parts() * p.value_heads + kThreads - 1) / kThreads, 1, 0,
+                stream, p);
 }
 
 template <class S>
@@ -107,8 +114,10 @@ int launch_backward(const Arrays<S, float>& p, void* stream) {
   if (status == cudaSuccess) status = launch_scan(p, 0, slices(p.value_dim), stream);
   if (status == cudaSuccess) status = launch_adjoint(p, stream);
   if (status == cudaSuccess)
-    status =
-        launch(gradients_kernel<S>, p.chunks(), p.key_heads, gradients_room(p.key_dim), stream, p);
+    status = p.channel_decay ? launch(channel_gradients_kernel<S>, p.chunks(), p.key_heads,
+                                      channel_gradients_room(p.key_dim), stream, p)
+                             : launch(gradients_kernel<S>, p.chunks(), p.key_heads,
+                                      gradients_room(p.key_dim), stream, p);
   if (status != cudaSuccess) return status;
   return launch_finish(p, stream);
 }

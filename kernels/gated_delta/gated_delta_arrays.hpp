@@ -15,7 +15,9 @@
 ///   L_ij = beta_i (k_i k_j) P_ij (j < i),  T = (I + L)^-1,  M_ij = (q_i k_j) P_ij (j <= i)
 ///   U = T diag(beta) (V - diag(a) K S^T),  Y = diag(a) Q S^T + M U,  S' = b S + U^T diag(c) K
 ///
-/// (arXiv 2412.06464, section 3.2.) Columns of V are independent given K, so a team takes one head
+/// (arXiv 2412.06464, section 3.2.) With a decay for each column of K (arXiv 2510.26692)
+/// P, a, c and b are factors of each column n: L_ij is beta_i times the sum of k_in k_jn P_ijn, and
+/// so on (gated_delta_channels.hpp). Columns of V are independent given K, so a team takes one head
 /// and 16 of them, and walks over the chunks with its part of S in its room.
 namespace stowage::kernels::gated_delta {
 
@@ -29,10 +31,10 @@ STOWAGE_PORTABLE constexpr int slices(int dim) { return (dim + kSlice - 1) / kSl
 
 /// What prepare() leaves of a token, by chunk and head.
 enum Field {
-  kLog,    // log of its decay
+  kLog,    // log of its decay; none if each column has one
   kBeta,   // write strength
-  kEnter,  // a
-  kLeave,  // c
+  kEnter,  // a; if each column has one, 1 where it is not 0
+  kLeave,  // c; the same
   kQNorm,  // factor of q
   kKNorm,  // factor of k
   kFields
@@ -42,9 +44,11 @@ enum Field {
 template <class S, class A>
 struct Arrays {
   int tokens = 0, key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
+  bool channel_decay = false;
   const S* qkv = nullptr;
   const S* ba = nullptr;
   std::int64_t qkv_stride = 0, ba_stride = 0;
+  const S* a = nullptr;
   const S* a_log = nullptr;
   const S* dt_bias = nullptr;
   const std::int32_t* seq_idx = nullptr;
@@ -55,6 +59,7 @@ struct Arrays {
   const S* dy = nullptr;
   S* dqkv = nullptr;
   S* dba = nullptr;
+  S* da = nullptr;
   std::int64_t dqkv_stride = 0, dba_stride = 0;
   A* da_log = nullptr;
   A* ddt_bias = nullptr;
@@ -65,11 +70,13 @@ struct Arrays {
   A* fields = nullptr;    ///< (kFields, 64)
   A* inverse = nullptr;   ///< (count, side()) rows of T
   A* scores = nullptr;    ///< (count, side()) rows of M
-  A* partials = nullptr;  ///< (2) of da_log, ddt_bias
+  A* sums = nullptr;      ///< (64, N) see ChannelDecays
+  A* partials = nullptr;  ///< (parts()) of da_log, ddt_bias
   A* states = nullptr;    ///< (P, N) S before the chunk
   A* dstates = nullptr;   ///< (P, N) gradient of S behind the chunk
   A* u = nullptr;         ///< (64, P) U
   A* du = nullptr;        ///< (64, P) T^T dU
+  A* dkeys = nullptr;     ///< (2, 64, N) by chunk and key head: gradients of q and k behind norms
 
   STOWAGE_PORTABLE int chunks() const { return (tokens + kC - 1) / kC; }
   STOWAGE_PORTABLE std::int64_t at(int chunk, int head) const {
@@ -92,6 +99,12 @@ struct Arrays {
     return at(chunk, head) * kC * value_dim;
   }
   STOWAGE_PORTABLE int key_head(int head) const { return head / (value_heads / key_heads); }
+  /// Sums over chunks of each head.
+  STOWAGE_PORTABLE int parts() const { return 1 + (channel_decay ? key_dim : 1); }
+  /// The first of the elements of a token and head, of those of a.
+  STOWAGE_PORTABLE std::int64_t channel(int token, int head) const {
+    return (static_cast<std::int64_t>(token) * value_heads + head) * key_dim;
+  }
   STOWAGE_PORTABLE std::int64_t keys() const {
     return static_cast<std::int64_t>(key_heads) * key_dim;
   }
@@ -118,12 +131,14 @@ struct Arrays {
     parts.take(fields, all * kFields * kC);
     parts.take(inverse, tiles);
     parts.take(scores, tiles);
+    if (channel_decay) parts.take(sums, all * kC * key_dim);
     if (!whole) return parts.bytes();
-    parts.take(partials, 2 * all);
+    parts.take(partials, this->parts() * all);
     parts.take(states, all * value_dim * key_dim);
     parts.take(dstates, all * value_dim * key_dim);
     parts.take(u, all * kC * value_dim);
     parts.take(du, all * kC * value_dim);
+    if (channel_decay) parts.take(dkeys, all / value_heads * key_heads * 2 * kC * key_dim);
     return parts.bytes();
   }
 };
@@ -146,11 +161,16 @@ struct Room {
 };
 
 /// Elements of the rooms of the kernels, for heads of q and k of `key_dim`.
-constexpr std::int64_t prepare_room(int key_dim) {
-  return 2 * kC * pitch(padded(key_dim)) + 2 * kC * pitch(kC) + 4 * kC;
+constexpr std::int64_t prepare_room(int key_dim, bool channel_decay) {
+  const int rows = channel_decay ? 3 * kC + kSlice : 2 * kC;
+  return rows * pitch(padded(key_dim)) + 2 * kC * pitch(kC) + 4 * kC;
 }
 constexpr std::int64_t scan_room(int key_dim) {
   return (2 * kC + kSlice) * pitch(padded(key_dim)) + 2 * kC * pitch(kC) + 4 * kC * pitch(kSlice);
+}
+constexpr std::int64_t channel_gradients_room(int key_dim) {
+  return (5 * kC + kSlice + 1) * pitch(padded(key_dim)) + 2 * kC * pitch(kC) +
+         3 * kC * pitch(kSlice) + 4 * kC;
 }
 constexpr std::int64_t gradients_room(int key_dim) {
   return (5 * kC + kSlice) * pitch(padded(key_dim)) + 2 * kC * pitch(kC) + 3 * kC * pitch(kSlice) +

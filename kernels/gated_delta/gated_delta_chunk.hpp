@@ -2,18 +2,9 @@
 
 #include <cmath>
 
-#include "kernels/gated_delta/gated_delta_arrays.hpp"
+#include "kernels/gated_delta/gated_delta_channels.hpp"
 
 namespace stowage::kernels::gated_delta {
-
-template <class A>
-STOWAGE_PORTABLE A sigmoid_of(A x) {
-  return A{1} / (A{1} + std::exp(-x));
-}
-template <class A>
-STOWAGE_PORTABLE A softplus_of(A x) {
-  return (x > 0 ? x : A{0}) + std::log1p(std::exp(x > 0 ? -x : x));
-}
 
 /// The heads of q and k of a chunk's tokens, with or without their factors.
 template <class Team, class S, class A>
@@ -76,15 +67,18 @@ STOWAGE_PORTABLE void prepare(const Team& team, const Arrays<S, A>& p, int chunk
   A *q = room.tile(kC, wide), *k = room.tile(kC, wide);
   A *l = room.tile(kC, kC), *x = room.tile(kC, kC);
   A *log = room.vector(), *beta = room.vector(), *q_norm = room.vector(), *k_norm = room.vector();
+  A* const spare = p.channel_decay ? room.tile(kC + kSlice, wide) : nullptr;
   A* const fields = p.fields + p.at(chunk, head) * kFields * kC;
   load_keys(team, p, chunk, head, q, k, false);
+  if (p.channel_decay) sum_channels(team, p, chunk, head);
   const A rate = std::exp(static_cast<A>(p.a_log[head]));
   team.each(kC, [&](int i) {
     const bool there = i < p.count(chunk);
     const S* ba = p.ba + (static_cast<std::int64_t>(chunk) * kC + i) * p.ba_stride;
-    log[i] = there ? -rate * softplus_of(static_cast<A>(ba[p.value_heads + head]) +
-                                         static_cast<A>(p.dt_bias[head]))
-                   : A{0};
+    log[i] = there && !p.channel_decay
+                 ? -rate * softplus_of(static_cast<A>(ba[p.value_heads + head]) +
+                                       static_cast<A>(p.dt_bias[head]))
+                 : A{0};
     beta[i] = there ? sigmoid_of(static_cast<A>(ba[head])) : A{0};
   });
   team.sync();
@@ -114,8 +108,12 @@ STOWAGE_PORTABLE void prepare(const Team& team, const Arrays<S, A>& p, int chunk
     k[i * row + n] *= k_norm[i];
   });
   team.sync();
-  team.template product<false, true>(kC, kC, wide, k, row, k, row, l, kPitch, false);
-  team.template product<false, true>(kC, kC, wide, q, row, k, row, x, kPitch, false);
+  if (p.channel_decay) {
+    channel_products(team, ChannelDecays<S, A>(p, chunk, head), q, k, l, x, spare);
+  } else {
+    team.template product<false, true>(kC, kC, wide, k, row, k, row, l, kPitch, false);
+    team.template product<false, true>(kC, kC, wide, q, row, k, row, x, kPitch, false);
+  }
   team.sync();
   team.each(kC, [&](int j) {
     A sum{0};
@@ -135,6 +133,23 @@ STOWAGE_PORTABLE void prepare(const Team& team, const Arrays<S, A>& p, int chunk
   A* const inverse = p.inverse + p.tile(chunk, head);
   team.each(p.count(chunk) * side,
             [&](int at) { inverse[at] = x[at / side * kPitch + at % side]; });
+}
+
+/// 16 rows of S, or of its gradient, times the decay over a chunk.
+template <class Team, class S, class A>
+STOWAGE_PORTABLE void scale_state(const Team& team, const Arrays<S, A>& p, int chunk, int head,
+                                  A* s) {
+  const int wide = padded(p.key_dim), row = pitch(wide);
+  const A through = p.field(chunk, head, kEnter)[kC - 1];
+  if (p.channel_decay) {
+    const ChannelDecays<S, A> decays(p, chunk, head);
+    team.each(kSlice * p.key_dim, [&](int at) {
+      const int n = at % p.key_dim;
+      s[at / p.key_dim * row + n] *= through * decays.through(n);
+    });
+  } else {
+    team.each(kSlice * wide, [&](int at) { s[at / wide * row + at % wide] *= through; });
+  }
 }
 
 /// S, Y and U of 16 columns of V of a head, chunk after chunk. The slices behind those of V are the
@@ -181,6 +196,12 @@ STOWAGE_PORTABLE void scan(const Team& team, const Arrays<S, A>& p, int head, in
                   static_cast<std::int64_t>(head) * p.value_dim + (values ? first : 0),
               p.qkv_stride, values ? p.count(chunk) : 0, columns, kC, kSlice, r, nullptr);
     team.sync();
+    if (p.channel_decay) {
+      const ChannelDecays<S, A> decays(p, chunk, head);
+      if (p.y != nullptr) decays.scale_entering(team, q);
+      decays.scale_entering(team, k);
+      team.sync();
+    }
     if (p.states != nullptr)
       team.each(columns * p.key_dim, [&](int at) {
         const int d = at / p.key_dim, n = at % p.key_dim;
@@ -215,8 +236,12 @@ STOWAGE_PORTABLE void scan(const Team& team, const Arrays<S, A>& p, int head, in
       }
       r[e] = leave[i] * u[e];
     });
-    const A through = enter[kC - 1];
-    team.each(kSlice * wide, [&](int at) { s[at / wide * row + at % wide] *= through; });
+    scale_state(team, p, chunk, head, s);
+    if (p.channel_decay) {
+      load_keys(team, p, chunk, head, static_cast<A*>(nullptr), k, true);
+      team.sync();
+      ChannelDecays<S, A>(p, chunk, head).scale_leaving(team, k);
+    }
     team.sync();
     team.template product<true, false>(kSlice, wide, kC, r, kNarrow, k, row, s, row, true);
     team.sync();
@@ -266,6 +291,12 @@ STOWAGE_PORTABLE void adjoint(const Team& team, const Arrays<S, A>& p, int head,
     team.load(p.dy + token * stride + static_cast<std::int64_t>(head) * p.value_dim + first, stride,
               p.count(chunk), columns, kC, kSlice, dy, nullptr);
     team.sync();
+    if (p.channel_decay) {
+      const ChannelDecays<S, A> decays(p, chunk, head);
+      decays.scale_entering(team, q);
+      decays.scale_leaving(team, k);
+      team.sync();
+    }
     if (p.dstates != nullptr)
       team.each(columns * p.key_dim, [&](int at) {
         const int d = at / p.key_dim, n = at % p.key_dim;
@@ -297,8 +328,12 @@ STOWAGE_PORTABLE void adjoint(const Team& team, const Arrays<S, A>& p, int head,
       dy[e] *= enter[i];
       x[e] = -enter[i] * dv;
     });
-    const A through = enter[kC - 1];
-    team.each(kSlice * wide, [&](int at) { ds[at / wide * row + at % wide] *= through; });
+    scale_state(team, p, chunk, head, ds);
+    if (p.channel_decay) {
+      load_keys(team, p, chunk, head, static_cast<A*>(nullptr), k, true);
+      team.sync();
+      ChannelDecays<S, A>(p, chunk, head).scale_entering(team, k);
+    }
     team.sync();
     team.template product<true, false>(kSlice, wide, kC, dy, kNarrow, q, row, ds, row, true);
     team.sync();

@@ -197,13 +197,14 @@ STOWAGE_PORTABLE void gradients(const Team& team, const Arrays<S, A>& p, int chu
   });
 }
 
-/// The sums over chunks of da_log and ddt_bias, element i of both for all heads.
+/// The sums over chunks of da_log and ddt_bias, element i of the parts() of each head.
 template <class S, class A>
 STOWAGE_PORTABLE void finish(const Arrays<S, A>& p, int i) {
-  const int head = i / 2;
-  A* const to = (i % 2 == 0 ? p.da_log : p.ddt_bias) + head;
+  const int parts = p.parts(), head = i / parts, part = i % parts;
+  A* const to = part == 0 ? p.da_log + head : p.ddt_bias + head * (parts - 1) + part - 1;
   A sum{0};
-  for (int chunk = 0; chunk < p.chunks(); ++chunk) sum += p.partials[2 * p.at(chunk, head) + i % 2];
+  for (int chunk = 0; chunk < p.chunks(); ++chunk)
+    sum += p.partials[p.at(chunk, head) * parts + part];
   *to = (p.accumulate ? *to : A{0}) + sum;
 }
 

@@ -38,26 +38,34 @@ struct Normed {
   }
 };
 
-/// Decay and write strength of a token.
+/// Decays and write strength of a head of a token.
 template <class A>
 struct Gate {
-  A softplus, slope;  ///< of a + dt_bias
-  A decay, beta;
-};
+  A beta = 0;
+  std::vector<A> softplus, slope;  ///< of a + dt_bias, for each decay of the head
+  std::vector<A> decay;            ///< (N), of each column of the state
 
-template <class S>
-Gate<Accumulation<S>> gate_of(const GatedDeltaShape& shape,
-                              const GatedDeltaInputs<Pointers<S>>& inputs, std::int64_t t,
-                              std::int64_t head) {
-  using A = Accumulation<S>;
-  const A a =
-      static_cast<A>(inputs.ba(t, shape.value_heads + head)) + static_cast<A>(inputs.dt_bias[head]);
-  const A b = static_cast<A>(inputs.ba(t, head));
-  const A softplus = std::max(a, A{0}) + std::log1p(std::exp(-std::abs(a)));
-  return {softplus, 1 / (1 + std::exp(-a)),
-          std::exp(-softplus * std::exp(static_cast<A>(inputs.a_log[head]))),
-          1 / (1 + std::exp(-b))};
-}
+  template <class S>
+  void load(const GatedDeltaShape& shape, const GatedDeltaInputs<Pointers<S>>& inputs,
+            std::int64_t t, std::int64_t head) {
+    beta = 1 / (1 + std::exp(-static_cast<A>(inputs.ba(t, head))));
+    const A rate = std::exp(static_cast<A>(inputs.a_log[head]));
+    const std::int64_t decays = shape.head_decays();
+    softplus.resize(static_cast<std::size_t>(decays));
+    slope.resize(static_cast<std::size_t>(decays));
+    decay.resize(static_cast<std::size_t>(shape.key_dim));
+    for (std::int64_t c = 0; c < decays; ++c) {
+      const std::int64_t at = head * decays + c;
+      const S raw = shape.channel_decay ? inputs.a[t * shape.decays() + at]
+                                        : inputs.ba(t, shape.value_heads + head);
+      const A a = static_cast<A>(raw) + static_cast<A>(inputs.dt_bias[at]);
+      softplus[c] = std::max(a, A{0}) + std::log1p(std::exp(-std::abs(a)));
+      slope[c] = 1 / (1 + std::exp(-a));
+      decay[c] = std::exp(-softplus[c] * rate);
+    }
+    if (!shape.channel_decay) std::ranges::fill(decay, A{decay[0]});
+  }
+};
 
 template <class S>
 bool begins(const GatedDeltaInputs<Pointers<S>>& inputs, std::int64_t t) {
@@ -87,7 +95,7 @@ class Head {
     const std::int64_t width = shape_.key_dim, at = head_ / shape_.heads_per_key() * width;
     q.load(inputs_.qkv.row(t) + at, width, scale());
     k.load(inputs_.qkv.row(t) + shape_.keys() + at, width, A{1});
-    gate = gate_of<S>(shape_, inputs_, t, head_);
+    gate.load(shape_, inputs_, t, head_);
   }
   /// S_t from S_{t-1}; u = beta (v - alpha S_{t-1} k).
   void step(std::int64_t t) {
@@ -97,7 +105,7 @@ class Head {
       A* row = state.data() + p * width;
       A kept{0};
       for (std::int64_t n = 0; n < width; ++n) {
-        row[n] *= gate.decay;
+        row[n] *= gate.decay[n];
         kept += row[n] * k.x[n];
       }
       u[p] = gate.beta * (value(t, p) - kept);
@@ -117,7 +125,7 @@ class Head {
 
  public:
   Normed<A> q, k;
-  Gate<A> gate = {};
+  Gate<A> gate;
   std::vector<A> state, u;
 };
 
@@ -126,21 +134,25 @@ template <class S>
 struct Adjoint {
   using A = Accumulation<S>;
   std::int64_t rows, width;
+  bool channel_decay;
   std::vector<A> dstate = std::vector<A>(static_cast<std::size_t>(rows * width));
   std::vector<A> dk = std::vector<A>(static_cast<std::size_t>(width)), dq = dk;
-  A dbeta = 0, ddecay = 0;
+  std::vector<A> ddecay = std::vector<A>(static_cast<std::size_t>(channel_decay ? width : 1));
+  A dbeta = 0;
 
   /// Of token t, with the head's state and u behind it, and the state `before` it. Writes dv.
   template <class WriteDv>
   void step(const Head<S>& head, std::int64_t t, const A* before, const S* dy, const WriteDv& dv) {
     std::ranges::fill(dq, A{0});
     std::ranges::fill(dk, A{0});
-    dbeta = ddecay = 0;
+    std::ranges::fill(ddecay, A{0});
+    dbeta = 0;
     for (std::int64_t p = 0; p < rows; ++p) {
       A* d = dstate.data() + p * width;
       const A* s = head.state.data() + p * width;
       const A* b = before + p * width;
-      const A gradient = static_cast<A>(dy[p]), beta = head.gate.beta, decay = head.gate.decay;
+      const A gradient = static_cast<A>(dy[p]), beta = head.gate.beta;
+      const A* decay = head.gate.decay.data();
       A du{0};
       for (std::int64_t n = 0; n < width; ++n) {
         dq[n] += gradient * s[n];
@@ -150,11 +162,11 @@ struct Adjoint {
       dv(p, beta * du);
       A kept{0};  // of alpha S_{t-1} k
       for (std::int64_t n = 0; n < width; ++n) {
-        kept += decay * b[n] * head.k.x[n];
-        dk[n] += d[n] * head.u[p] - beta * du * decay * b[n];
+        kept += decay[n] * b[n] * head.k.x[n];
+        dk[n] += d[n] * head.u[p] - beta * du * decay[n] * b[n];
         d[n] -= beta * du * head.k.x[n];
-        ddecay += d[n] * b[n];
-        d[n] *= decay;
+        ddecay[channel_decay ? n : 0] += d[n] * b[n];
+        d[n] *= decay[n];
       }
       // u / beta = v - kept
       dbeta += du * (head.value(t, p) - kept);
@@ -203,10 +215,12 @@ void GatedDeltaBackward::reference(const Operands<Pointers<S>>& o) const {
         }
       }
       Head<S> head(shape, o.inputs, h);
-      Adjoint<S> adjoint{shape.value_dim, width};
+      Adjoint<S> adjoint{shape.value_dim, width, shape.channel_decay};
       if (o.dfinal_state != nullptr)
         std::copy_n(o.dfinal_state + h * size, size, adjoint.dstate.data());
-      A da_log{0}, ddt_bias{0};
+      const std::int64_t decays = shape.head_decays();
+      A da_log{0};
+      std::vector<A> ddt_bias(static_cast<std::size_t>(decays));
       std::vector<A> states(static_cast<std::size_t>((kChunk + 1) * size));  // of a chunk's tokens
       std::vector<A> us(static_cast<std::size_t>(kChunk * shape.value_dim));
       const std::vector<A> none(static_cast<std::size_t>(size));
@@ -238,19 +252,26 @@ void GatedDeltaBackward::reference(const Operands<Pointers<S>>& o) const {
             dk[t * width + n] += adjoint.dk[n];
           }
           const Gate<A>& gate = head.gate;
-          const A dlog = adjoint.ddecay * gate.decay;  // of log alpha
           const A rate = std::exp(static_cast<A>(o.inputs.a_log[h]));
-          const A da = -dlog * rate * gate.slope;
           o.gradients.dba(t, h) = static_cast<S>(adjoint.dbeta * gate.beta * (1 - gate.beta));
-          o.gradients.dba(t, shape.value_heads + h) = static_cast<S>(da);
-          da_log -= dlog * rate * gate.softplus;
-          ddt_bias += da;
+          for (std::int64_t c = 0; c < decays; ++c) {
+            const A dlog = adjoint.ddecay[c] * gate.decay[c];  // of log alpha
+            const A da = -dlog * rate * gate.slope[c];
+            S& to = shape.channel_decay ? o.gradients.da[t * shape.decays() + h * decays + c]
+                                        : o.gradients.dba(t, shape.value_heads + h);
+            to = static_cast<S>(da);
+            da_log -= dlog * rate * gate.softplus[c];
+            ddt_bias[c] += da;
+          }
         }
       }
       if (o.dinitial_state != nullptr)
         std::ranges::copy(adjoint.dstate, o.dinitial_state + h * size);
       o.gradients.da_log[h] = (accumulate ? o.gradients.da_log[h] : A{0}) + da_log;
-      o.gradients.ddt_bias[h] = (accumulate ? o.gradients.ddt_bias[h] : A{0}) + ddt_bias;
+      for (std::int64_t c = 0; c < decays; ++c) {
+        A& to = o.gradients.ddt_bias[h * decays + c];
+        to = (accumulate ? to : A{0}) + ddt_bias[c];
+      }
     }
     Head<S> head(shape, o.inputs, key_head * shape.heads_per_key());
     for (std::int64_t t = 0; t < tokens; ++t) {
@@ -281,7 +302,7 @@ void GatedDeltaSegment<kAdjoint>::reference(const Operands<Pointers<S>>& o) cons
     if constexpr (!kAdjoint) {
       std::copy_n(head.state.begin(), size, to);
     } else {
-      Adjoint<S> adjoint{shape.value_dim, width};
+      Adjoint<S> adjoint{shape.value_dim, width, shape.channel_decay};
       const std::vector<A> none(static_cast<std::size_t>(size));
       std::ranges::fill(head.u, A{0});
       for (std::int64_t t = tokens - 1; t >= 0; --t) {

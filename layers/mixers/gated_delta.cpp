@@ -1,5 +1,7 @@
 #include "kernels/gated_delta/gated_delta.hpp"
 
+#include <algorithm>
+
 #include "kernels/decode/gated_delta_step.hpp"
 #include "kernels/gated_delta/gated_head_norm.hpp"
 #include "layers/context/segment_exchange.hpp"
@@ -16,7 +18,9 @@ using kernels::ColumnsOf;
 /// The gated DeltaNet mixer (arXiv 2412.06464, section 3.3; details of Qwen3-Next).
 ///
 /// in_proj gives rows [z | q k v | b | a]; the conv gives rows [q | k | v]. Both are read in place,
-/// by columns. Tensor ranks have heads of v, and the heads of q and k that these read.
+/// by columns. With decays of channels (Kimi delta attention, arXiv 2510.26692) a is a product of
+/// low rank besides, decay_up of decay_down. Tensor ranks have heads of v, and the heads of q and k
+/// that these read; each of them computes decay_down.
 class GatedDelta final : public Mixer {
  public:
   explicit GatedDelta(const MixerPlace& place)
@@ -28,7 +32,8 @@ class GatedDelta final : public Mixer {
         shape_{.key_heads = delta_.key_heads,
                .value_heads = delta_.value_heads,
                .key_dim = delta_.key_head_dim,
-               .value_dim = delta_.value_head_dim},
+               .value_dim = delta_.value_head_dim,
+               .channel_decay = delta_.channel_decay},
         segments_(place.ranks.shared_group(parallel::Group::context), shape_, "gated DeltaNet") {
     const Shape& all = place.config.delta;
     const Partition partition = place.tensor();
@@ -51,16 +56,26 @@ class GatedDelta final : public Mixer {
                        repeated,
                        std::move(projections)};
     };
-    const std::vector<Cut> by_head = partition.cut(0, {heads});
+    std::vector<Block> rows = {values, keys, keys, values, heads};
+    std::vector<Projection> projections = {{values, all.value_head_dim},
+                                           {all.keys(), all.key_head_dim},
+                                           {all.keys(), all.key_head_dim},
+                                           {values, all.value_head_dim},
+                                           {heads}};
+    if (all.channel_decay) {
+      const std::int64_t rank = all.decay_rank;
+      decay_down_.weight =
+          parameter("decay_down.weight", {rank, width_}, Init::normal, true, {}, {}, {{rank}});
+      decay_down_.weight.group = partition.replicated();
+      decay_up_.weight =
+          parameter("decay_up.weight", {all.decays(), rank}, Init::normal, true,
+                    partition.cut(0, {all.decays()}), {}, {{all.decays(), all.key_head_dim}});
+    } else {
+      rows.emplace_back(heads);
+      projections.push_back({heads});
+    }
     in_proj_ = {parameter("in_proj.weight", {all.projection(), width_}, Init::normal, true,
-                          partition.cut(0, {values, keys, keys, values, heads, heads}),
-                          repeat(delta_.values()),
-                          {{values, all.value_head_dim},
-                           {all.keys(), all.key_head_dim},
-                           {all.keys(), all.key_head_dim},
-                           {values, all.value_head_dim},
-                           {heads},
-                           {heads}}),
+                          partition.cut(0, rows), repeat(delta_.values()), std::move(projections)),
                 place.formats()};
     out_proj_ = {parameter("out_proj.weight", {width_, values}, Init::residual_normal, true,
                            partition.cut(1, {values}), {}, {{width_}}),
@@ -68,16 +83,24 @@ class GatedDelta final : public Mixer {
     convolution_ = Convolution(parameter("conv1d.weight", {all.conv_channels(), all.conv_width},
                                          Init::uniform_taps, false,
                                          partition.cut(0, {keys, keys, values}), repeat(0)));
-    a_log_ = parameter("A_log", {heads}, Init::a_log, false, by_head);
-    dt_bias_ = parameter("dt_bias", {heads}, Init::dt_bias, false, by_head);
+    a_log_ = parameter("A_log", {heads}, Init::a_log, false, partition.cut(0, {heads}));
+    dt_bias_ = parameter("dt_bias", {all.decays()}, Init::dt_bias, false,
+                         partition.cut(0, {all.decays()}));
     norm_ = parameter("norm.weight", {all.value_head_dim}, Init::ones, false, {});
     norm_.group = partition.replicated();
-    parameters_ = {out_proj_.weight,      norm_,          a_log_, dt_bias_,
-                   convolution_.weight(), in_proj_.weight};
+    parameters_ = {out_proj_.weight, norm_, a_log_, dt_bias_};
+    if (all.channel_decay) parameters_.push_back(decay_up_.weight);
+    parameters_.push_back(convolution_.weight());
+    if (all.channel_decay) parameters_.push_back(decay_down_.weight);
+    parameters_.push_back(in_proj_.weight);
   }
 
   const std::vector<Parameter>& parameters() const override { return parameters_; }
-  Rounding input_rounding() const override { return in_proj_.rounding(rows_.size()); }
+  Rounding input_rounding() const override {
+    const Rounding rounding = in_proj_.rounding(rows_.size());
+    // The projection to decays reads the values once more in backward.
+    return delta_.channel_decay ? std::min(rounding, Rounding::measured) : rounding;
+  }
 
   Tensor forward(Recorder& recorder, Tensor mine) const override {
     const std::int64_t n = recorder.tokens();
@@ -85,9 +108,15 @@ class GatedDelta final : public Mixer {
     kept.x = mine;
     const AllRows x = rows_.gather_others(recorder, "x", mine);
     kept.in_proj = recorder.saved("in_proj_out", {n, delta_.projection()}, "delta_conv");
+    if (delta_.channel_decay)
+      kept.narrow = recorder.saved("decay_down_out", {n, delta_.decay_rank}, "delta_conv");
     project(recorder, x, kept);
     kept.qkv = recorder.saved("qkv", {n, delta_.conv_channels()}, "delta_rule");
     convolve(recorder, kept);
+    if (delta_.channel_decay) {
+      kept.a = recorder.saved("decay_up_out", {n, delta_.decays()}, "delta_rule");
+      decay_up_.forward(recorder, "decay_up", kept.narrow, kept.a);
+    }
     kept.y = recorder.saved("rule_out", {n, delta_.values()}, "delta_rule");
     rule(recorder, kept);
     return finish(recorder, kept);
@@ -97,15 +126,21 @@ class GatedDelta final : public Mixer {
     const std::int64_t n = recorder.tokens();
     Saved& kept = recorder.kept<Saved>(*this);
     kept.in_proj = recorder.scratch("in_proj_out", {n, delta_.projection()});
+    if (delta_.channel_decay) {
+      kept.narrow = recorder.scratch("decay_down_out", {n, delta_.decay_rank});
+      kept.a = recorder.scratch("decay_up_out", {n, delta_.decays()});
+    }
     project(recorder, rows_.gather_others(recorder, "x", mine), kept);
     kept.qkv = recorder.scratch("qkv", {n, delta_.conv_channels()});
     convolution_.step(recorder, prefix_, conv_input(kept.in_proj), kept.qkv);
+    if (delta_.channel_decay) decay_up_.forward(recorder, "decay_up", kept.narrow, kept.a);
     kept.y = recorder.scratch("rule_out", {n, delta_.values()});
     recorder.compute(
         "rule_step",
         kernels::GatedDeltaStep{.shape = shape_, .sequences = n, .storage = recorder.storage()},
         {.qkv = all(kept.qkv),
          .ba = gates(kept.in_proj),
+         .a = kept.a,
          .a_log = recorder.parameter(a_log_),
          .dt_bias = recorder.parameter(dt_bias_),
          .positions = recorder.batch().positions,
@@ -131,11 +166,18 @@ class GatedDelta final : public Mixer {
                               rows_.spare_weights());
     const Tensor din_proj = recorder.scratch("din_proj_out", {n, delta_.projection()});
     const Tensor drule = norm_backward(recorder, kept, dgated, din_proj);
-    const Tensor dqkv = rule_backward(recorder, kept, drule, din_proj);
+    const Tensor da =
+        delta_.channel_decay ? recorder.scratch("ddecay_up_out", {n, delta_.decays()}) : Tensor();
+    const Tensor dqkv = rule_backward(recorder, kept, drule, din_proj, da);
+    const Tensor dnarrow = delta_.channel_decay ? decay_up_backward(recorder, kept, da) : Tensor();
     convolve_backward(recorder, kept, dqkv, din_proj);
     const Tensor dx = recorder.scratch("dx", {n, width_});
     in_proj_.backward_input(recorder, "in_proj_backward", din_proj, dx);
+    if (delta_.channel_decay)
+      decay_down_.backward_input(recorder, "decay_down_backward", dnarrow, dx, true);
     const SharedRows::Summands summands = rows_.send_partials(recorder, "dx_mine", dx);
+    if (delta_.channel_decay)
+      decay_down_.backward_weight(recorder, "decay_down_weight_backward", dnarrow, x);
     in_proj_.backward_weight(recorder, "in_proj_weight_backward", din_proj, x);
     return rows_.sum(recorder, summands);
   }
@@ -145,12 +187,17 @@ class GatedDelta final : public Mixer {
   static constexpr const char* kKeyHeads = "model.delta_num_key_heads";
   struct Saved {
     Tensor x, in_proj, qkv, y, gated;
+    Tensor narrow, a;            ///< of decays of channels: decay_down's result and decay_up's
     Tensor halo, initial_state;  ///< from the tokens of other ranks, if there are any
   };
 
   void project(Recorder& recorder, const AllRows& x, const Saved& kept) const {
     for (const RowBlock& some : x.blocks)
       in_proj_.forward(recorder, "in_proj" + some.suffix, x.of(some), {kept.in_proj, some.rows});
+    if (!delta_.channel_decay) return;
+    for (const RowBlock& some : x.blocks)
+      decay_down_.forward(recorder, "decay_down" + some.suffix, x.of(some),
+                          {kept.narrow, some.rows});
   }
   /// Norm, gate and out_proj.
   Tensor finish(Recorder& recorder, Saved& kept) const {
@@ -196,14 +243,19 @@ class GatedDelta final : public Mixer {
   ColumnsOf<Tensor> gates(Tensor in_proj) const {
     return {.whole = in_proj,
             .first = delta_.values() + delta_.conv_channels(),
-            .count = std::int64_t{2} * delta_.value_heads,
+            .count = delta_.gates(),
             .beside = true};
   }
   ColumnsOf<Tensor> all(Tensor qkv) const { return {qkv, 0, delta_.conv_channels()}; }
 
+  /// Of an op of the rule: decays of channels have other kernels, whose rate is another.
+  std::string rule_name(const std::string& name) const {
+    return delta_.channel_decay ? "channel_" + name : name;
+  }
   kernels::GatedDeltaInputs<Tensor> inputs(Recorder& recorder, const Saved& kept) const {
     return {.qkv = all(kept.qkv),
             .ba = gates(kept.in_proj),
+            .a = kept.a,
             .a_log = recorder.parameter(a_log_),
             .dt_bias = recorder.parameter(dt_bias_),
             .seq_idx = recorder.batch().seq_idx,
@@ -223,7 +275,7 @@ class GatedDelta final : public Mixer {
                                         .tokens = recorder.tokens(),
                                         .storage = recorder.storage(),
                                         .initial_state = segments_.shared()};
-    recorder.compute("rule", op,
+    recorder.compute(rule_name("rule"), op,
                      {.inputs = inputs,
                       .y = kept.y,
                       .workspace = recorder.workspace("rule_workspace", op.workspace_bytes()),
@@ -254,8 +306,9 @@ class GatedDelta final : public Mixer {
     return drule;
   }
 
-  /// Writes the b and a columns of din_proj_out; returns the gradient of qkv.
-  Tensor rule_backward(Recorder& recorder, const Saved& kept, Tensor drule, Tensor din_proj) const {
+  /// Writes the b and a columns of din_proj_out, or da; returns the gradient of qkv.
+  Tensor rule_backward(Recorder& recorder, const Saved& kept, Tensor drule, Tensor din_proj,
+                       Tensor da) const {
     const Tensor dqkv = recorder.scratch("dqkv", {recorder.tokens(), delta_.conv_channels()});
     const kernels::GatedDeltaBackward op{.shape = shape_,
                                          .tokens = recorder.tokens(),
@@ -268,17 +321,27 @@ class GatedDelta final : public Mixer {
     Tensor dfinal_state;
     if (segments_.shared()) dfinal_state = segments_.entering_adjoint(recorder, drule, inputs);
     inputs.initial_state = kept.initial_state;
-    recorder.compute("rule_backward", op,
+    recorder.compute(rule_name("rule_backward"), op,
                      {.inputs = inputs,
                       .dy = drule,
                       .gradients = {.dqkv = all(dqkv),
                                     .dba = gates(din_proj),
+                                    .da = da,
                                     .da_log = recorder.gradient(a_log_),
                                     .ddt_bias = recorder.gradient(dt_bias_)},
                       .workspace = workspace,
                       .dfinal_state = dfinal_state,
                       .dinitial_state = {}});
     return dqkv;
+  }
+
+  /// Returns the gradient of decay_down's result, of this rank's heads.
+  Tensor decay_up_backward(Recorder& recorder, const Saved& kept, Tensor da) const {
+    const Tensor dnarrow =
+        recorder.scratch("ddecay_down_out", {recorder.tokens(), delta_.decay_rank});
+    decay_up_.backward_input(recorder, "decay_up_backward", da, dnarrow);
+    decay_up_.backward_weight(recorder, "decay_up_weight_backward", da, kept.narrow);
+    return dnarrow;
   }
 
   /// Writes the q, k and v columns of din_proj_out.
@@ -297,6 +360,7 @@ class GatedDelta final : public Mixer {
   kernels::GatedDeltaShape shape_;
   SegmentExchange<kernels::GatedDeltaScan> segments_;
   Product in_proj_, out_proj_;
+  Product decay_down_, decay_up_;  ///< of decays of channels
   Convolution convolution_;
   Parameter a_log_, dt_bias_, norm_;
   std::vector<Parameter> parameters_;

@@ -41,6 +41,19 @@ std::vector<Row<Delta>> rows<Delta>() {
                                .range = between(2, 4),
                                .numerics = true,
                                .help = "Width of the causal depthwise convolution of q, k and v."}),
+      row(&Delta::channel_decay,
+          {.key = "model.delta_decay",
+           .numerics = true,
+           .help = "What a decay is of: a head (gated DeltaNet), or each column of a head of k "
+                   "(Kimi delta attention)."},
+          {{"head", false}, {"channel", true}}),
+      row(&Delta::decay_rank,
+          {.key = "model.delta_decay_rank",
+           .range = between(0, kMostWidth),
+           .numerics = true,
+           .help = "With delta_decay = \"channel\": rank of the projection that gives the decays. "
+                   "0: delta_key_head_dim.",
+           .derived = [](const Deck& deck) { return read(deck, &Delta::key_head_dim); }}),
   };
 }
 
@@ -70,6 +83,8 @@ void check_sizes(const ModelConfig& model, const Deck& deck) {
   check_product(deck, "columns of v", {heads, dim}, kMostInner);
   check_product(deck, "elements of v", {batch, length, heads, dim});
   check_product(deck, "elements of the states", {heads, dim, key_dim});
+  if (model.delta.channel_decay)
+    check_product(deck, "elements of decays", {batch, length, heads, key_dim});
 }
 
 StepFlops flops(const ModelConfig& model, const StepWork& work) {
@@ -82,8 +97,11 @@ StepFlops flops(const ModelConfig& model, const StepWork& work) {
       2 * width * static_cast<double>(delta.projection()) + 2 * values * width;
   const double conv = 2.0 * delta.conv_width * static_cast<double>(delta.conv_channels());
   const double rule = heads * (6 * key * value + 2 * kChunk * (key + value));
-  return {work.tokens * (projections + conv + rule),
-          work.tokens * (projections + conv + heads * 8 * value * value)};
+  const double decays = delta.channel_decay
+                            ? 2.0 * delta.decay_rank * (width + static_cast<double>(delta.decays()))
+                            : 0;
+  return {work.tokens * (projections + decays + conv + rule),
+          work.tokens * (projections + decays + conv + heads * 8 * value * value)};
 }
 
 void slim(ModelConfig& model) {
@@ -95,8 +113,9 @@ void slim(ModelConfig& model) {
 }
 
 constexpr inputs::Module kModules[] = {
-    {"delta_conv", "in_proj output z, qkv, b, a", "normed input"},
-    {"delta_rule", "conv output qkv, rule output y", "in_proj output"},
+    {"delta_conv", "outputs of in_proj (z, qkv, b, a) and decay_down", "normed input"},
+    {"delta_rule", "outputs of conv (qkv), decay_up and rule (y)",
+     "outputs of in_proj and decay_down"},
     {"delta_out_proj", "gated-norm output", "y, z"}};
 
 }  // namespace

@@ -66,18 +66,23 @@ struct ModelConfig {
   } mamba;
 
   struct GatedDelta {
-    int key_heads = 0;         ///< Hk, of q and of k
-    int value_heads = 0;       ///< Hv
-    int key_head_dim = 128;    ///< N
-    int value_head_dim = 128;  ///< P
-    int conv_width = 4;        ///< W, 2 to 4
+    int key_heads = 0;           ///< Hk, of q and of k
+    int value_heads = 0;         ///< Hv
+    int key_head_dim = 128;      ///< N
+    int value_head_dim = 128;    ///< P
+    int conv_width = 4;          ///< W, 2 to 4
+    bool channel_decay = false;  ///< of each column of a head of k, else of the head
+    int decay_rank = 0;          ///< of the projection to decays of columns
 
     std::int64_t keys() const { return std::int64_t{key_heads} * key_head_dim; }
     std::int64_t values() const { return std::int64_t{value_heads} * value_head_dim; }
     std::int64_t conv_channels() const { return 2 * keys() + values(); }
-    std::int64_t projection() const {
-      return values() + conv_channels() + std::int64_t{2} * value_heads;
+    /// Logits of betas, and of decays where each head has one.
+    std::int64_t gates() const { return std::int64_t{channel_decay ? 1 : 2} * value_heads; }
+    std::int64_t decays() const {
+      return std::int64_t{value_heads} * (channel_decay ? key_head_dim : 1);
     }
+    std::int64_t projection() const { return values() + conv_channels() + gates(); }
   } delta;
 
   struct Mlp {
