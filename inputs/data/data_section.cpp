@@ -81,6 +81,13 @@ std::vector<Row<DataConfig>> rows<DataConfig>() {
            .help =
                "Documents that first_fit and best_fit pack together, in the order of the data. 0: "
                "all."}),
+      row(&DataConfig::shuffle_documents,
+          {.key = "data.shuffle_documents",
+           .numerics = true,
+           .help =
+               "Documents that are trained on are packed in a random order of run.seed, the same "
+               "in each pass. false: in the order of the data. Either way the order of sequences "
+               "is random."}),
       row(&DataConfig::split_long,
           {.key = "data.long_documents",
            .numerics = true,

@@ -19,6 +19,7 @@ struct DataConfig {
   MaskUse mask = MaskUse::automatic;
   Packing packing = Packing::documents;
   std::int64_t packing_window = 1 << 14;
+  bool shuffle_documents = false;
   bool split_long = true;
   std::int64_t document_multiple = 1;
   double held_out_fraction = 0.05;

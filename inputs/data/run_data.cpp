@@ -8,6 +8,7 @@
 #include "inputs/data/data_section.hpp"
 #include "inputs/data/digest.hpp"
 #include "inputs/data/run_section.hpp"
+#include "inputs/data/shuffled_source.hpp"
 #include "inputs/deck/layer_kinds.hpp"
 
 namespace stowage::inputs {
@@ -77,6 +78,24 @@ std::string amount(const std::string& what, const PackingSummary& part) {
                      part.tokens + part.dropped_tokens);
 }
 
+/// ", 41.20 % of them masked": of the first so many tokens, if there are more.
+std::string masked_text(const TokenSource& source) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 26, kPiece = std::int64_t{1} << 20;
+  const std::int64_t tokens = std::min(source.tokens(), kMost);
+  std::vector<std::uint8_t> mask(static_cast<std::size_t>(std::min(tokens, kPiece)));
+  std::int64_t predicted = 0;
+  for (std::int64_t at = 0; at < tokens; at += kPiece) {
+    const auto piece =
+        std::span(mask).first(static_cast<std::size_t>(std::min(kPiece, tokens - at)));
+    source.read_mask(at, piece);
+    predicted += std::ranges::count(piece, 1);
+  }
+  const double share = 100 - 100 * static_cast<double>(predicted) / static_cast<double>(tokens);
+  return tokens == source.tokens()
+             ? fmt::format(", {:.2f} % of them masked", share)
+             : fmt::format(", {:.2f} % of the first {} of them masked", share, tokens);
+}
+
 /// The files of a deck that names one or several.
 std::vector<NamedPath> named_paths(const std::vector<std::string>& several,
                                    const std::string& one) {
@@ -115,6 +134,7 @@ std::int64_t Data::HeldOut::evaluated(std::int64_t batches) const {
 std::string Data::HeldOut::text(std::int64_t batches) const {
   std::string text = name.empty() ? "" : name + " ";
   text += amount(own ? own->description() : "its end", loader->packing());
+  if (!own) text += fmt::format(" ({:.2f} % of all)", 100 * share);
   const std::int64_t taken = evaluated(batches), all = loader->steps_per_pass();
   text += taken == all ? ", all evaluated"
                        : fmt::format(", of which {} of {} batches are evaluated", taken, all);
@@ -129,7 +149,9 @@ std::string Data::text() const {
     if (i > 0) text += "; ";
     if (!sources[i].name.empty())
       text += fmt::format("{} {:.4g} % ", sources[i].name, 100 * train->share(i));
-    text += amount(sources[i].tokens->description(), train->sequences()[i].summary());
+    const TokenSource& own = shuffled.empty() ? *sources[i].tokens : *shuffled[i];
+    text += amount(own.description(), train->sequences()[i].summary());
+    if (own.masked()) text += masked_text(own);
   }
   return text;
 }
@@ -183,14 +205,22 @@ Data open_data(const Deck& deck, int rank, int ranks) {
   std::vector<NamedPath> validation = named_paths(config.validation, config.validation_path);
   const bool apart = !validation.front().path.empty();
   std::vector<LoaderPart> train, held_out;
+  std::int64_t all_tokens = 0;
   for (std::size_t i = 0; i < data.sources.size(); ++i) {
     const TokenSource& tokens = *data.sources[i].tokens;
+    all_tokens += tokens.tokens();
     require_boundaries(deck, tokens);
     const Split parts =
         apart ? Split{{0, tokens.tokens()}, {}} : split(tokens, config.held_out_fraction);
-    train.push_back({.source = &tokens,
-                     .range = parts.train,
-                     .weight = config.mix_weights.empty() ? 1 : config.mix_weights[i]});
+    const double weight = config.mix_weights.empty() ? 1 : config.mix_weights[i];
+    if (config.shuffle_documents) {
+      const auto seed = static_cast<std::uint64_t>(read(deck, &RunConfig::seed));
+      data.shuffled.push_back(shuffled(tokens, parts.train, seed + i));
+      const TokenSource& own = *data.shuffled.back();
+      train.push_back({.source = &own, .range = {0, own.tokens()}, .weight = weight});
+    } else {
+      train.push_back({.source = &tokens, .range = parts.train, .weight = weight});
+    }
     held_out.push_back({.source = &tokens, .range = parts.held_out});
   }
   LoaderOptions options = loader_options(deck, config, rank, ranks);
@@ -204,7 +234,9 @@ Data open_data(const Deck& deck, int rank, int ranks) {
     for (std::size_t i = 0; i < held_out.size(); ++i) {
       if (held_out[i].range.size() < 2) continue;
       try {
-        add_held_out(data, {data.sources[i].name, {}, {}}, held_out[i], options, batches);
+        const double share =
+            static_cast<double>(held_out[i].range.size()) / static_cast<double>(all_tokens);
+        add_held_out(data, {data.sources[i].name, {}, {}, share}, held_out[i], options, batches);
       } catch (const execution::Error&) {  // the end of what is trained on has nothing to predict
       }
     }
@@ -218,7 +250,7 @@ Data open_data(const Deck& deck, int rank, int ranks) {
       execution::throw_usage("{}: {} has too few tokens to predict one",
                              cite(deck, &DataConfig::validation), file.name);
     if (all.range.size() < 2) continue;
-    add_held_out(data, {file.name, std::move(tokens), {}}, all, options, batches);
+    add_held_out(data, {file.name, std::move(tokens), {}, 0}, all, options, batches);
   }
   return data;
 }
