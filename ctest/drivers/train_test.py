@@ -91,7 +91,8 @@ def assert_equal(a, b, name="loss"):
 def result_set_is_complete(r):
     said = r.run().stdout
     assert re.search(r"# +data +synthetic, seed 7: \d+ documents, \d+ tokens\n"
-                     r"# +held out +its end: \d+ documents, \d+ tokens, of which 2 of", said), said
+                     r"# +held out +its end: \d+ documents, \d+ tokens \([\d.]+ % of all\), "
+                     r"of which 2 of", said), said
     with h5py.File("tiny.h5") as file:
         assert file["/metrics/train/val_targets"][()] == file["/series/train/val_targets"][-1] > 0
         assert file.attrs["verdict"] in ("VALID", b"VALID"), file.attrs["verdict"]
