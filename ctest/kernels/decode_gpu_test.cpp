@@ -7,6 +7,7 @@
 #include "kernels/decode/attention_step.hpp"
 #include "kernels/decode/conv1d_step.hpp"
 #include "kernels/decode/gated_delta_step.hpp"
+#include "kernels/decode/likeliest_token.hpp"
 #include "kernels/decode/ssd_step.hpp"
 
 namespace stowage::kernels::test {
@@ -63,6 +64,7 @@ TEST(decode_gpu, delta_rule_matches_fp64) {
       {.key_heads = 1, .value_heads = 2, .key_dim = 5, .value_dim = 3},
       {.key_heads = 2, .value_heads = 4, .key_dim = 128, .value_dim = 128},
       {.key_heads = 3, .value_heads = 3, .key_dim = 40, .value_dim = 70},
+      {.key_heads = 1, .value_heads = 2, .key_dim = 160, .value_dim = 9},
       {.key_heads = 1, .value_heads = 2, .key_dim = 5, .value_dim = 3, .channel_decay = true},
       {.key_heads = 4, .value_heads = 4, .key_dim = 128, .value_dim = 128, .channel_decay = true}};
   for (const Dtype storage : kDeviceTypes)
@@ -92,7 +94,7 @@ TEST(decode_gpu, attention_matches_fp64) {
   Random random;
   for (const Dtype storage : kDeviceTypes)
     for (const std::int64_t head_dim : {1, 6, 64, 80, 128, 256})
-      for (const auto& [heads, kv_heads] : {std::pair{2, 2}, {6, 2}, {9, 1}}) {
+      for (const auto& [heads, kv_heads] : {std::pair{2, 2}, {6, 2}, {9, 1}, {20, 1}}) {
         const AttentionStep op = attention(heads, kv_heads, head_dim, 700, storage);
         const auto o = make_arrays(op, random);
         set(o.positions, {0, 1, 255, 256, 511, 699});
@@ -123,6 +125,28 @@ TEST(decode_gpu, a_longer_window_leaves_the_same_bits) {
   };
   widen(o.keys, l.keys), widen(o.values, l.values);
   EXPECT_EQ(on_gpu(longer, l, {l.o})[0].values(), short_of);
+}
+
+TEST(decode_gpu, likeliest_token_matches_fp64) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const std::int64_t vocabulary : {1, 31, 1000, 65536}) {
+    const LikeliestToken op{.rows = 5, .vocabulary = vocabulary, .storage = Dtype::bf16};
+    const auto o = make_arrays(op, random);
+    Values logits = random.uniform(op.rows * vocabulary, -8, 8);
+    const auto last_row = logits.end() - vocabulary;
+    *last_row = logits.back() = 9;  // of equal ones the first
+    set(o.logits, logits);
+    check_on_gpu(op, o, bound(Dtype::fp32, vocabulary));
+  }
+  const LikeliestToken op{.rows = 2, .vocabulary = 100, .storage = Dtype::fp32};
+  const auto o = make_arrays(op, random);
+  Values logits(200, 1);
+  logits[77] = std::nan("");
+  set(o.logits, logits);
+  const auto found = on_gpu(op, o, {o.log_probabilities});
+  EXPECT_TRUE(std::isnan(found[0].values()[0]));
+  EXPECT_NEAR(found[0].values()[1], -std::log(100), 1e-5);
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 // One more token of each sequence, again and again, against operators that take whole documents.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
+#include <limits>
 
 #include "ctest/kernels/operator_arrays.hpp"
 #include "ctest/kernels/packed.hpp"
@@ -9,6 +11,7 @@
 #include "kernels/decode/attention_step.hpp"
 #include "kernels/decode/conv1d_step.hpp"
 #include "kernels/decode/gated_delta_step.hpp"
+#include "kernels/decode/likeliest_token.hpp"
 #include "kernels/decode/ssd_step.hpp"
 
 namespace stowage::kernels::test {
@@ -230,6 +233,23 @@ TEST(attention_step, sizes_that_cannot_be_are_named) {
   EXPECT_EQ(attention(4, 2, 8, Dtype::fp32).fault(), "");
   EXPECT_NE((Conv1dStep{.sequences = 1, .channels = 1, .width = 5, .storage = Dtype::fp32}.fault()),
             "");
+}
+
+TEST(likeliest_token, is_the_first_of_the_largest_and_has_its_probability) {
+  for (const Dtype storage : kFloatingTypes) {
+    const LikeliestToken op{.rows = 4, .vocabulary = 3, .storage = storage};
+    Random random;
+    const auto o = make_arrays(op, random);
+    const double infinity = std::numeric_limits<double>::infinity();
+    set(o.logits, {1, 3, 2, 5, 5, 5, 0, 0, infinity, -infinity, 2, 1});
+    run(op, o);
+    const Values probabilities = o.log_probabilities.values();
+    EXPECT_EQ(o.tokens.values()[0], 1);
+    EXPECT_EQ(o.tokens.values()[1], 0) << "of equal ones the first";
+    EXPECT_NEAR(probabilities[0], -std::log(1 + std::exp(-1) + std::exp(-2)), 1e-6);
+    EXPECT_NEAR(probabilities[1], -std::log(3), 1e-6);
+    EXPECT_TRUE(std::isnan(probabilities[2]) && std::isnan(probabilities[3]));
+  }
 }
 
 }  // namespace

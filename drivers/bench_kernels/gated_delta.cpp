@@ -166,8 +166,8 @@ struct GatedDeltaBackward final : GatedDeltaCase<kernels::GatedDeltaBackward, kC
 
 /// Kimi Linear's.
 std::vector<Shape> channel_shapes() {
-  return {Shape{{"B", 1},   {"T", 8192}, {"K", 32},    {"H", 32},
-                {"N", 128}, {"P", 128},  {"packed", 0}}};
+  return {
+      Shape{{"B", 1}, {"T", 8192}, {"K", 32}, {"H", 32}, {"N", 128}, {"P", 128}, {"packed", 0}}};
 }
 
 std::vector<Shape> shapes() {

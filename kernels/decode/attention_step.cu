@@ -4,16 +4,20 @@
 //   append:  k and v of the token to their row of the caches
 //   parts:   a block for kPart positions of a kv head and kHeads of the query heads that read it:
 //            scores, weights, sums of values; a team of lanes has a key or value, 16 bytes a lane
-//   combine: a block a query head adds its parts, first to last
+//   combine: a block for kColumns columns of a query head, whose warps add every kWarps-th part
 //
-// Blocks of the other query heads of a kv head are neighbours: what they read again is in the
+// attention_step_mma.cu has append and parts of bf16 by tensor cores, for the usual heads. Here
+// blocks of the other query heads of a kv head are neighbours: what they read again is in the
 // second-level cache. Sums are fp32. Which part a position is in and the order of every sum depend
 // on the position alone, so a longer window changes no bit.
 
 #include <cmath>
+#include <type_traits>
 
 #include "kernels/access.cuh"
 #include "kernels/decode/decode_launch.hpp"
+#include "kernels/hopper/dependent_launch.cuh"
+#include "kernels/hopper/griddepcontrol.cuh"
 #include "kernels/hopper/warp.cuh"
 
 namespace stowage::kernels::decode {
@@ -24,6 +28,7 @@ using execution::Bf16;
 
 constexpr int kLanes = 32, kWarps = 8, kThreads = kWarps * kLanes;
 constexpr int kPartRows = static_cast<int>(kPart);
+constexpr int kHeads = 4;  ///< query heads that a block serves
 
 template <class S>
 __global__ void __launch_bounds__(kThreads) append_kernel(const Attention<S> args) {
@@ -182,24 +187,40 @@ __global__ void __launch_bounds__(kThreads) parts_kernel(const Attention<S> args
   }
 }
 
+constexpr int kColumns = kLanes;
+
+/// Adds what the parts have, brought to the largest score of all: a warp its parts, first to last,
+/// then warp after warp.
 template <class S>
 __global__ void __launch_bounds__(kThreads) combine_kernel(const Attention<S> args, int room) {
-  const int dim = args.head_dim;
+  __shared__ float sums[kWarps][kColumns], weights[kWarps], largest[kWarps];
+  hopper::griddepcontrol_wait();
+  const int dim = args.head_dim, thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % kLanes, warp = thread / kLanes;
+  const int p = static_cast<int>(blockIdx.y) * kColumns + lane;
   const std::int64_t row = blockIdx.x, b = row / args.heads;
   const int count = static_cast<int>(args.positions[b] / kPart) + 1;
   const float* parts = args.workspace + row * room * (dim + 2);
-  const auto of = [&](int part, int p) { return parts[std::int64_t{part} * (dim + 2) + p]; };
-  float largest = -INFINITY;
-  for (int i = 0; i < count; ++i) largest = fmaxf(largest, of(i, dim));
-  for (int p = static_cast<int>(threadIdx.x); p < dim; p += kThreads) {
-    float sum = 0, weights = 0;
-    for (int i = 0; i < count; ++i) {
-      const float weight = expf(of(i, dim) - largest);
-      weights = fmaf(weight, of(i, dim + 1), weights);
-      sum = fmaf(weight, of(i, p), sum);
-    }
-    args.o[row * dim + p] = device::round_to<S>(sum / weights);
+  const auto of = [&](int part, int i) { return parts[std::int64_t{part} * (dim + 2) + i]; };
+  float most = -INFINITY;
+  for (int i = thread; i < count; i += kThreads) most = fmaxf(most, of(i, dim));
+  most = hopper::lanes_max<kLanes>(most);
+  if (lane == 0) largest[warp] = most;
+  __syncthreads();
+  for (int w = 0; w < kWarps; ++w) most = fmaxf(most, largest[w]);
+  float sum = 0, total = 0;
+#pragma unroll 8
+  for (int i = warp; i < count; i += kWarps) {
+    const float weight = expf(of(i, dim) - most);
+    total = fmaf(weight, of(i, dim + 1), total);
+    if (p < dim) sum = fmaf(weight, of(i, p), sum);
   }
+  sums[warp][lane] = sum;
+  if (lane == 0) weights[warp] = total;
+  __syncthreads();
+  if (warp > 0 || p >= dim) return;
+  for (int w = 1; w < kWarps; ++w) sum += sums[w][lane], total += weights[w];
+  args.o[row * dim + p] = device::round_to<S>(sum / total);
 }
 
 /// Lanes that take one key or value: as many as have a pack of it, a power of two.
@@ -209,27 +230,39 @@ int team_lanes(int packs) {
   return lanes;
 }
 
+template <class S>
+int launch_simple_parts(const Attention<S>& args, cudaStream_t stream) {
+  append_kernel<S><<<static_cast<unsigned>(args.sequences), kThreads, 0, stream>>>(args);
+  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
+  const int shares = (args.heads / args.kv_heads + kHeads - 1) / kHeads;
+  const bool packed = device::whole_packs<S>({args.head_dim}, {args.keys, args.values});
+  const int lanes = team_lanes(args.head_dim / (packed ? device::kPackSize<S> : 1));
+  const auto floats = static_cast<std::size_t>((kWarps + 1) * kHeads * args.head_dim);
+  const dim3 grid(static_cast<unsigned>(args.sequences * args.kv_heads * shares),
+                  static_cast<unsigned>(parts(args.window)));
+  const auto kernel = packed ? parts_kernel<S, true> : parts_kernel<S, false>;
+  kernel<<<grid, kThreads, floats * sizeof(float), stream>>>(args, lanes);
+  return cudaGetLastError();
+}
+
+template <class S>
+int launch_parts(const Attention<S>& args, cudaStream_t stream) {
+  if constexpr (std::is_same_v<S, Bf16>)
+    if (has_mma(args)) return launch_mma_parts(args, stream);
+  return launch_simple_parts(args, stream);
+}
+
 }  // namespace
 
 template <class S>
 int launch(const Attention<S>& args, void* handle) {
   if (args.sequences == 0) return cudaSuccess;
   const auto stream = static_cast<cudaStream_t>(handle);
-  const auto room = static_cast<int>(parts(args.window));
-  const int shares = (args.heads / args.kv_heads + kHeads - 1) / kHeads;
-  const bool packed = device::whole_packs<S>({args.head_dim}, {args.keys, args.values});
-  const int lanes = team_lanes(args.head_dim / (packed ? device::kPackSize<S> : 1));
-  const auto floats = static_cast<std::size_t>((kWarps + 1) * kHeads * args.head_dim);
-  append_kernel<S><<<static_cast<unsigned>(args.sequences), kThreads, 0, stream>>>(args);
-  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
-  const dim3 grid(static_cast<unsigned>(args.sequences * args.kv_heads * shares),
-                  static_cast<unsigned>(room));
-  const auto kernel = packed ? parts_kernel<S, true> : parts_kernel<S, false>;
-  kernel<<<grid, kThreads, floats * sizeof(float), stream>>>(args, lanes);
-  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
-  combine_kernel<S>
-      <<<static_cast<unsigned>(args.sequences * args.heads), kThreads, 0, stream>>>(args, room);
-  return cudaGetLastError();
+  if (const int error = launch_parts(args, stream); error != cudaSuccess) return error;
+  const dim3 grid(static_cast<unsigned>(args.sequences * args.heads),
+                  static_cast<unsigned>((args.head_dim + kColumns - 1) / kColumns));
+  return hopper::launch_dependent(combine_kernel<S>, grid, kThreads, 0, stream, args,
+                                  static_cast<int>(parts(args.window)));
 }
 
 template int launch(const Attention<float>&, void*);

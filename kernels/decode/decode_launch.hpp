@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "execution/dtype.hpp"
+
 /// Launches of the steps on a cudaStream_t, each of which returns the cudaError_t; S is float or
 /// Bf16.
 namespace stowage::kernels::decode {
@@ -57,10 +59,9 @@ struct DeltaRule {
 template <class S>
 int launch(const DeltaRule<S>& args, void* stream);
 
-/// Positions of a cache that one block reads, and query heads that it serves.
+/// Positions of a cache that one block reads.
 inline constexpr std::int64_t kPart = 256;
-inline constexpr int kHeads = 4;
-/// The widest head that its shared memory has room for.
+/// The widest head that a block has room for.
 inline constexpr std::int64_t kMostHeadDim = 256;
 
 constexpr std::int64_t parts(std::int64_t window) { return (window + kPart - 1) / kPart; }
@@ -80,5 +81,19 @@ struct Attention {
 };
 template <class S>
 int launch(const Attention<S>& args, void* stream);
+
+/// Whether tensor cores serve this case: what attention_step_mma.cu leaves in the caches and the
+/// workspace is all but the last of launch(). Returns the cudaError_t.
+bool has_mma(const Attention<execution::Bf16>& args);
+int launch_mma_parts(const Attention<execution::Bf16>& args, void* stream);
+
+struct Likeliest {
+  std::int64_t rows;
+  int vocabulary;
+  const float* logits;
+  std::int32_t* tokens;
+  float* log_probabilities;
+};
+int launch(const Likeliest& args, void* stream);
 
 }  // namespace stowage::kernels::decode

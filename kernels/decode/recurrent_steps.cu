@@ -6,9 +6,9 @@
 //   scan, rule:  a warp a row of a state (P, N) at a time, lanes along N, whose packs of four are
 //                one access where rows are made of them
 //
-// The rule passes over a row twice, for what it holds of k and then for what k adds: the second
-// time it lies in the first-level cache. A block makes the decays of a state's columns once, if each
-// column has one.
+// The rule needs a row twice, for what it holds of k and then for what k adds: rows of up to 128 with
+// one decay stay in registers, others are read again from the first-level cache. A block makes the
+// decays of a state's columns once, if each column has one.
 
 #include "execution/dtype.hpp"
 #include "kernels/decode/decode_launch.hpp"
@@ -113,33 +113,106 @@ __device__ float norm_factor(const S* x, int width, int lane, float epsilon) {
   return rsqrtf(hopper::lanes_sum<kLanes>(squares) + epsilon);
 }
 
+/// What a head of a sequence has besides its state.
+template <class S>
+struct Rule {
+  const S* q;
+  const S* k;
+  const S* v;
+  float beta, rate;
+  bool begins;
+
+  __device__ Rule(const DeltaRule<S>& args, std::int64_t b, int head)
+      : q(args.qkv + b * args.qkv_stride +
+          head / (args.value_heads / args.key_heads) * args.key_dim),
+        k(q + args.key_heads * args.key_dim),
+        v(args.qkv + b * args.qkv_stride + 2 * args.key_heads * args.key_dim +
+          head * args.value_dim),
+        beta(1 / (1 + expf(-to_float(args.ba[b * args.ba_stride + head])))),
+        rate(expf(to_float(args.a_log[head]))),
+        begins(args.positions[b] == 0) {}
+};
+
+/// Of a head with one decay for all columns.
+template <class S>
+__device__ float head_decay(const DeltaRule<S>& args, const Rule<S>& rule, std::int64_t b,
+                            int head) {
+  const float a = to_float(args.ba[b * args.ba_stride + args.value_heads + head]) +
+                  to_float(args.dt_bias[head]);
+  return rule.begins ? 0 : expf(-softplus(a) * rule.rate);
+}
+
+/// Rows of at most kLanes packs: a lane's packs of all rows of a warp are under way at once, and
+/// each is read once.
+template <class S>
+__global__ void __launch_bounds__(kThreads) short_rule_kernel(const DeltaRule<S> args) {
+  constexpr int kSize = 4, kEach = kRows / kWarps;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int warp = static_cast<int>(threadIdx.x) / kLanes;
+  const int head = static_cast<int>(blockIdx.x) % args.value_heads, width = args.key_dim;
+  const int n = lane * kSize, first = static_cast<int>(blockIdx.y) * kRows + warp;
+  const std::int64_t b = blockIdx.x / args.value_heads;
+  const Rule<S> rule(args, b, head);
+  const float decay = head_decay(args, rule, b, head);
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * args.value_dim + first;
+  float s[kEach][kSize] = {};
+#pragma unroll
+  for (int r = 0; r < kEach; ++r)
+    if (!rule.begins && n < width && first + r * kWarps < args.value_dim)
+      Piece<kSize>::load(args.state + (row + r * kWarps) * width + n, s[r]);
+  float k[kSize], q[kSize], k_squares = 0, q_squares = 0;
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) {
+    k[i] = n < width ? to_float(rule.k[n + i]) : 0;
+    q[i] = n < width ? to_float(rule.q[n + i]) : 0;
+    k_squares = fmaf(k[i], k[i], k_squares);
+    q_squares = fmaf(q[i], q[i], q_squares);
+  }
+  const float k_factor = rsqrtf(hopper::lanes_sum<kLanes>(k_squares) + args.epsilon);
+  const float q_factor = rsqrtf(hopper::lanes_sum<kLanes>(q_squares) + args.epsilon) *
+                         rsqrtf(static_cast<float>(width));
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) k[i] *= k_factor, q[i] *= q_factor;
+#pragma unroll
+  for (int r = 0; r < kEach; ++r) {
+    const int p = first + r * kWarps;
+    if (p >= args.value_dim) break;
+    float kept = 0, sum = 0;
+#pragma unroll
+    for (int i = 0; i < kSize; ++i) kept = fmaf(decay * s[r][i], k[i], kept);
+    const float u = rule.beta * (to_float(rule.v[p]) - hopper::lanes_sum<kLanes>(kept));
+#pragma unroll
+    for (int i = 0; i < kSize; ++i) {
+      s[r][i] = fmaf(u, k[i], decay * s[r][i]);
+      sum = fmaf(s[r][i], q[i], sum);
+    }
+    if (n < width) Piece<kSize>::store(args.state + (row + r * kWarps) * width + n, s[r]);
+    sum = hopper::lanes_sum<kLanes>(sum);
+    if (lane == 0) args.y[row + r * kWarps] = round_to<S>(sum);
+  }
+}
+
+/// Rows of any length, read twice: for what they hold of k, and for what k adds.
 template <class S, int kSize, bool kChannels>
 __global__ void __launch_bounds__(kThreads) rule_kernel(const DeltaRule<S> args) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int warp = static_cast<int>(threadIdx.x) / kLanes;
   const int head = static_cast<int>(blockIdx.x) % args.value_heads, width = args.key_dim;
   const std::int64_t b = blockIdx.x / args.value_heads;
-  const S* q = args.qkv + b * args.qkv_stride + head / (args.value_heads / args.key_heads) * width;
-  const S* k = q + args.key_heads * width;
-  const S* v = args.qkv + b * args.qkv_stride + 2 * args.key_heads * width + head * args.value_dim;
-  const S* ba = args.ba + b * args.ba_stride;
+  const Rule<S> rule(args, b, head);
   const float q_factor =
-      norm_factor(q, width, lane, args.epsilon) * rsqrtf(static_cast<float>(width));
-  const float k_factor = norm_factor(k, width, lane, args.epsilon);
-  const float beta = 1 / (1 + expf(-to_float(ba[head])));
-  const bool begins = args.positions[b] == 0;
-  const float rate = expf(to_float(args.a_log[head]));
+      norm_factor(rule.q, width, lane, args.epsilon) * rsqrtf(static_cast<float>(width));
+  const float k_factor = norm_factor(rule.k, width, lane, args.epsilon);
   extern __shared__ float decays[];  // of the columns
   float decay = 0;
   if constexpr (kChannels) {
     const S* const a = args.a + blockIdx.x * static_cast<std::int64_t>(width);
     const S* const bias = args.dt_bias + static_cast<std::int64_t>(head) * width;
     for (int n = static_cast<int>(threadIdx.x); n < width; n += kThreads)
-      decays[n] = expf(-softplus(to_float(a[n]) + to_float(bias[n])) * rate);
+      decays[n] = expf(-softplus(to_float(a[n]) + to_float(bias[n])) * rule.rate);
     __syncthreads();
   } else {
-    const float a = to_float(ba[args.value_heads + head]) + to_float(args.dt_bias[head]);
-    decay = begins ? 0 : expf(-softplus(a) * rate);
+    decay = head_decay(args, rule, b, head);
   }
   const auto decay_of = [&](int n) { return kChannels ? decays[n] : decay; };
   const int end = min((static_cast<int>(blockIdx.y) + 1) * kRows, args.value_dim);
@@ -147,22 +220,22 @@ __global__ void __launch_bounds__(kThreads) rule_kernel(const DeltaRule<S> args)
     const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * args.value_dim + p;
     float* state = args.state + row * width;
     float kept = 0;
-    for (int n = lane * kSize; n < width && !begins; n += kLanes * kSize) {
+    for (int n = lane * kSize; n < width && !rule.begins; n += kLanes * kSize) {
       float s[kSize];
       Piece<kSize>::load(state + n, s);
 #pragma unroll
       for (int i = 0; i < kSize; ++i)
-        kept += decay_of(n + i) * s[i] * (to_float(k[n + i]) * k_factor);
+        kept += decay_of(n + i) * s[i] * (to_float(rule.k[n + i]) * k_factor);
     }
-    const float u = beta * (to_float(v[p]) - hopper::lanes_sum<kLanes>(kept));
+    const float u = rule.beta * (to_float(rule.v[p]) - hopper::lanes_sum<kLanes>(kept));
     float sum = 0;
     for (int n = lane * kSize; n < width; n += kLanes * kSize) {
       float s[kSize] = {};
-      if (!begins) Piece<kSize>::load(state + n, s);
+      if (!rule.begins) Piece<kSize>::load(state + n, s);
 #pragma unroll
       for (int i = 0; i < kSize; ++i) {
-        s[i] = decay_of(n + i) * s[i] + u * (to_float(k[n + i]) * k_factor);
-        sum += s[i] * (to_float(q[n + i]) * q_factor);
+        s[i] = decay_of(n + i) * s[i] + u * (to_float(rule.k[n + i]) * k_factor);
+        sum += s[i] * (to_float(rule.q[n + i]) * q_factor);
       }
       Piece<kSize>::store(state + n, s);
     }
@@ -205,11 +278,14 @@ template <class S>
 int launch(const DeltaRule<S>& args, void* stream) {
   if (args.sequences == 0) return cudaSuccess;
   const bool whole = whole_pieces(args.key_dim, args.state), channels = args.a != nullptr;
-  const auto heads = whole ? rule_kernel<S, 4, false> : rule_kernel<S, 1, false>;
+  const auto one_decay = !whole                       ? rule_kernel<S, 1, false>
+                         : args.key_dim <= 4 * kLanes ? short_rule_kernel<S>
+                                                      : rule_kernel<S, 4, false>;
   const auto columns = whole ? rule_kernel<S, 4, true> : rule_kernel<S, 1, true>;
   const auto bytes = channels ? static_cast<std::size_t>(args.key_dim) * sizeof(float) : 0;
-  (channels ? columns : heads)<<<grid_of(args.sequences * args.value_heads, args.value_dim),
-                                 kThreads, bytes, static_cast<cudaStream_t>(stream)>>>(args);
+  const auto kernel = channels ? columns : one_decay;
+  kernel<<<grid_of(args.sequences * args.value_heads, args.value_dim), kThreads, bytes,
+           static_cast<cudaStream_t>(stream)>>>(args);
   return cudaGetLastError();
 }
 

@@ -1,5 +1,7 @@
 #include "kernels/grouped_mlp/grouped_linear.hpp"
 
+#include <algorithm>
+
 #include "kernels/cost.hpp"
 #include "kernels/launch.hpp"
 
@@ -7,9 +9,11 @@ namespace stowage::kernels {
 
 using execution::Cost;
 
+// Weights of an expert without a row are not read.
 Cost GroupedLinearForward::cost() const {
   return {product_flops(routed, outputs, inputs),
-          bytes(routed * (inputs + outputs), storage) + bytes(experts * outputs * inputs, storage)};
+          bytes(routed * (inputs + outputs), storage) +
+              bytes(std::min(experts, routed) * outputs * inputs, storage)};
 }
 
 Cost GroupedLinearBackwardInput::cost() const {
