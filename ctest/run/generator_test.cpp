@@ -19,6 +19,7 @@
 #if STOWAGE_TEST_CUDA
 #include "ctest/kernels/need_gpu.hpp"
 #include "execution/cuda_backend.hpp"
+#include "kernels/linear/dense_product.hpp"
 #endif
 
 namespace stowage::run {
@@ -36,9 +37,13 @@ constexpr std::int64_t kDeltaState = kDeltaHeads * kDeltaDim * kDeltaDim;
 
 #if STOWAGE_TEST_CUDA
 std::unique_ptr<execution::Backend> make_backend() { return execution::make_cuda_backend(); }
+void prepare(execution::Queue& queue) {
+  kernels::prepare_products(static_cast<cudaStream_t>(queue.stream()));
+}
 constexpr bool kOnGpu = true;
 #else
 std::unique_ptr<execution::Backend> make_backend() { return execution::make_host_backend(); }
+void prepare(execution::Queue&) {}
 constexpr bool kOnGpu = false;
 #endif
 
@@ -65,7 +70,7 @@ struct Alone {
       : backend(make_backend()),
         trainer(std::make_unique<forecast::TrainerPlan>(
                     generation_options(deck, {sequences, window}, parallel::RankOrder::partial)),
-                *backend),
+                *backend, prepare),
         generator(trainer) {}
 
   std::unique_ptr<execution::Backend> backend;
@@ -223,7 +228,8 @@ TEST_F(generation, tokens_are_the_likeliest_and_the_same_each_time) {
   for (std::size_t i = 0; i < one.tokens.size(); ++i) {
     const auto logits = said(first.generator, sequence);
     EXPECT_EQ(one.tokens[i], likeliest(logits));
-    EXPECT_EQ(one.log_probabilities[i], log_probability(logits, one.tokens[i]));
+    EXPECT_NEAR(one.log_probabilities[i], log_probability(logits, one.tokens[i]),
+                0x1p-20 * (1 + largest(logits)));
     sequence.push_back(one.tokens[i]);
   }
 }
@@ -258,7 +264,8 @@ TEST_F(generation, prompts_of_any_length_give_what_they_give_alone) {
   }
 }
 
-// Of M: rows of the convolution and the state; of *: keys and values; of G: rows and the state.
+// Of M: rows of the convolution and the state; of *: keys and values; of G: rows and the state; and
+// the logits behind the last token.
 TEST_F(generation, weights_states_and_caches_are_all_that_is_held) {
   for (const char* dtype : {"fp32", "bf16"}) {
     Alone made(deck_of("M*-EG", dtype), 1);
@@ -267,7 +274,7 @@ TEST_F(generation, weights_states_and_caches_are_all_that_is_held) {
     for (const execution::TensorInfo& info : made.trainer.plan().model().sequence_states({3, 100}))
       kept += static_cast<std::int64_t>(info.bytes());
     EXPECT_EQ(kept, 3 * (bytes_each * (3 * (64 + 2 * 2 * 8) + 2 * 2 * 100 * 8) + 4 * 4 * 16 * 8 +
-                         bytes_each * 3 * kDeltaChannels + 4 * kDeltaState));
+                         bytes_each * 3 * kDeltaChannels + 4 * kDeltaState + 4 * kVocabulary));
     EXPECT_GT(made.trainer.plan().layout().bytes(execution::Lifetime::sequence_state), 0U);
     const execution::PersistentLayout& layout = made.trainer.plan().layout();
     EXPECT_GT(layout.bytes(execution::Lifetime::parameter), 0U);

@@ -69,6 +69,9 @@ std::vector<execution::TensorInfo> Model::sequence_states(const DecodeShape& sha
   for (const Layer& layer : layers_)
     for (execution::TensorInfo& info : layer.mixer().sequence_states(precision_, shape))
       all.push_back(std::move(info));
+  all.push_back(execution::one_buffer(kLogits, precision_.accumulation(),
+                                      {shape.sequences, config_.vocabulary},
+                                      execution::Lifetime::sequence_state));
   return all;
 }
 

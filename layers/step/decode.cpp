@@ -1,5 +1,6 @@
 #include "layers/step/decode.hpp"
 
+#include "kernels/decode/likeliest_token.hpp"
 #include "layers/mixers/experts.hpp"
 
 namespace stowage::layers {
@@ -16,8 +17,9 @@ DecodeProgram record_decode(const Model& model, const DecodeShape& shape,
   step.tokens = program.input("tokens", Dtype::int32, {shape.sequences});
   step.positions = program.input("positions", Dtype::int32, {shape.sequences});
   step.cu_seqlens = program.input("cu_seqlens", Dtype::int32, {2});
-  step.logits = program.output(kLogits, model.precision().accumulation(),
-                               {shape.sequences, model.config().vocabulary});
+  step.likeliest = program.output("likeliest", Dtype::int32, {shape.sequences});
+  step.log_probabilities =
+      program.output("log_probabilities", model.precision().accumulation(), {shape.sequences});
   program.begin_section("token");
   Batch batch;
   batch.sequence_tokens = batch.tokens_count = batch.rows_count = shape.sequences;
@@ -30,7 +32,14 @@ DecodeProgram record_decode(const Model& model, const DecodeShape& shape,
   Recorder recorder(program, model.precision(), batch, handles);
   {
     const auto scope = program.enter("microbatch", -1, batch.slot);
+    const Tensor logits = recorder.sequence_state(model.sequence_states(shape).back());
     model.decode(recorder);
+    recorder.compute(
+        "likeliest",
+        kernels::LikeliestToken{.rows = shape.sequences,
+                                .vocabulary = model.config().vocabulary,
+                                .storage = recorder.storage()},
+        {.logits = logits, .tokens = step.likeliest, .log_probabilities = step.log_probabilities});
   }
   program.finish();
   return step;

@@ -7,7 +7,8 @@
 namespace stowage::layers {
 
 /// One more token of each of some sequences as a program. What is kept of a sequence lies in
-/// Model::sequence_states(); at position 0 a sequence begins, whatever they hold.
+/// Model::sequence_states(); at position 0 a sequence begins, whatever they hold. The logits of the
+/// token behind it are among them, as kLogits: they are copied to the host by who asks for them.
 struct DecodeProgram {
   Program program{"decode"};
   DecodeShape shape;
@@ -15,8 +16,9 @@ struct DecodeProgram {
   Tensor tokens;      ///< (sequences) int32
   Tensor positions;   ///< (sequences) int32, of each token in its sequence
   Tensor cu_seqlens;  ///< (2) int32, 0 and the number of rows: all of them count
-  // Output.
-  Tensor logits;  ///< (sequences, V) accum, of the token behind each
+  // Outputs.
+  Tensor likeliest;          ///< (sequences) int32, the likeliest token behind each
+  Tensor log_probabilities;  ///< (sequences) accum, its own in nats; NaN: a logit is not finite
 };
 
 /// @param layout with the model's sequence_states() of the shape; outlives the program

@@ -39,21 +39,32 @@ class Generator {
   void begin() { position_ = 0; }
   /// Takes one more token of each sequence, of which there are at most `window`.
   void advance(const Tokens& tokens);
-  /// (V) logits of the token behind a sequence.
+  /// (V) logits of the token behind a sequence, copied from the device.
   std::vector<double> logits(std::size_t sequence) const;
 
   /// `count` further tokens of each prompt. What is drawn for a prompt follows from the seed, the
-  /// place of the prompt and its logits.
+  /// place of the prompt and its logits. The host sees logits only of tokens that are drawn.
   /// @param prompts as many as the program has sequences; with `count` at most `window` tokens
   /// @throws Error (exit 4) if a logit that a token is chosen by is not finite
   std::vector<Continuation> generate(const std::vector<Tokens>& prompts, std::int64_t count,
                                      const Sampling& sampling);
 
  private:
+  /// The next token of a sequence, and its log-probability.
+  struct Choice {
+    std::int32_t token;
+    double log_probability;
+  };
+  /// The likeliest one of each sequence, chosen on the device.
+  std::vector<Choice> likeliest_of_all() const;
+  /// Drawn from the logits of those that `wanted` names.
+  std::vector<Choice> draw(const std::vector<char>& wanted, const std::vector<Continuation>& made,
+                           const Sampling& sampling) const;
+
+  Trainer& trainer_;
   const layers::DecodeProgram& recorded_;
   execution::Executor& executor_;
   std::int64_t position_ = 0;
-  std::span<const std::byte> behind_;  ///< logits of all sequences
 };
 
 }  // namespace stowage::run
