@@ -64,9 +64,10 @@ class Runner:
 
 
 def kept_bytes(prompts, window, size):
-    """Of the tiny deck: rows of the convolution, state of the scan, keys and values, each in whole
-    buckets of 2048 elements."""
-    parts = ((3 * 96, size), (4 * 16 * 8, 4), (2 * window * 8, size), (2 * window * 8, size))
+    """Of the tiny deck: rows of the convolution, state of the scan, keys and values, logits, each
+    in whole buckets of 2048 elements."""
+    parts = ((3 * 96, size), (4 * 16 * 8, 4), (2 * window * 8, size), (2 * window * 8, size),
+             (256, 4))
     return sum((prompts * elements + 2047) // 2048 * 2048 * each for elements, each in parts)
 
 
@@ -88,8 +89,10 @@ def log_probabilities_are_those_of_an_evaluation(r):
         assert f"weights   {dtype}/step_00000030.h5, of step 30\n" in said, said
         kept = kept_bytes(1, len(PROMPT) + 24, {"fp32": 4, "bf16": 2}[dtype])
         assert f"window    {len(PROMPT) + 24} tokens\n" in said, said
-        assert f"kept      {kept} bytes of states and caches\n" in said, said
+        assert f"kept      {kept} bytes of states, caches and logits\n" in said, said
         assert re.search(r"^# [\d.]+ s, [\d.]+ ms a position, [\d.]+ tokens/s", said, re.M), said
+        assert re.search(r"^# a position moves [\d.e-]+ GB with full caches: [\d.e-]+ GB/s$", said,
+                         re.M), said
         # What was generated is held out, and evaluated by the run's own programs.
         pathlib.Path("said.txt").write_text(PROMPT + line["text"], encoding="utf-8")
         r.run("train", *r.keys, *keys, "data.validation_path=said.txt", "train.global_batch_size=1",

@@ -11,6 +11,7 @@
 #include "execution/error.hpp"
 #include "forecast/plan/read_deck.hpp"
 #include "forecast/plan/run_section.hpp"
+#include "forecast/rates/machine_section.hpp"
 #include "inputs/data/run_section.hpp"
 #include "layers/recording/config_section.hpp"
 #include "results/line_file.hpp"
@@ -77,6 +78,24 @@ std::string sampling_text(const GenerateOptions& options) {
                      options.seed);
 }
 
+/// How long positions took, beside what memory allows. @param taken tokens, those of prompts too
+std::string time_text(const Deck& deck, run::Trainer& trainer, double time_s,
+                      std::int64_t positions, std::int64_t taken) {
+  const double position_s = time_s / static_cast<double>(positions);
+  std::string text = fmt::format(
+      "# {:.2f} s, {:.{}f} ms a position, {:.1f} tokens/s with those of prompts\n", time_s,
+      1e3 * position_s, position_s < 0.01 ? 3 : 1, static_cast<double>(taken) / time_s);
+  const double bytes = trainer.plan().decode()->recorded.program.cost().bytes;
+  text += fmt::format("# a position moves {:.4g} GB with full caches: {:.4g} GB/s", bytes / 1e9,
+                      bytes / position_s / 1e9);
+  const double copy = inputs::read(deck, &forecast::MachineConfig::device_copy_bytes_per_s);
+  if (copy > 0)
+    text +=
+        fmt::format(", {:.1f} % of {:.4g} GB/s, the rate of {}", 100 * bytes / position_s / copy,
+                    copy / 1e9, inputs::key(&forecast::MachineConfig::device_copy_bytes_per_s));
+  return text + "\n";
+}
+
 std::string json_line(const Prompt& prompt, const run::Continuation& made, TextForm form) {
   return nlohmann::ordered_json{{"prompt", prompt.text},
                                 {"prompt_tokens", prompt.tokens},
@@ -137,7 +156,8 @@ void generate(const parallel::Communicator& world, const inputs::CommandLine& co
     (void)checkpoints.resume(*trainer, nullptr);
   fmt::print(
       "# stowage_generate {} ({})\n#   weights   {}\n#   backend   {}\n#   dtype     {}\n"
-      "#   window    {} tokens\n#   kept      {} bytes of states and caches\n#   tokens    {}\n"
+      "#   window    {} tokens\n#   kept      {} bytes of states, caches and logits\n#   tokens    "
+      "{}\n"
       "#   choice    {}\n",
       version::build_info().release, version::build_info().git_describe,
       weights_text(checkpoints, which), machine.backend().name(),
@@ -166,8 +186,7 @@ void generate(const parallel::Communicator& world, const inputs::CommandLine& co
   // The last token of a continuation is not taken any more.
   std::int64_t taken = 0;
   for (const Prompt& prompt : prompts) taken += std::ssize(prompt.tokens) + options.tokens - 1;
-  fmt::print("# {:.2f} s, {:.1f} ms a position, {:.1f} tokens/s with those of prompts\n", time_s,
-             1e3 * time_s / static_cast<double>(window - 1), static_cast<double>(taken) / time_s);
+  fmt::print("{}", time_text(deck, *trainer, time_s, window - 1, taken));
   if (!json.complete())
     throw execution::Error(execution::Exit::runtime,
                            fmt::format("--json {}: is not complete", command.json));
