@@ -1,6 +1,7 @@
-"""Draws result sets: loss, learning rate, balance of experts, step time and memory of runs; memory
-against time of offload sweeps; rates, efficiency, parts of a step and memory of scaling curves;
-rates of copies, products and exchanges against their size; kernels beside their limits and peers.
+"""Draws result sets: losses, learning rate, balance of experts, step time and memory of runs;
+memory against time of offload sweeps; rates, efficiency, parts of a step and memory of scaling
+curves; rates of copies, products and exchanges against their size; kernels beside their limits and
+peers.
 
 --by tokens draws against the tokens seen instead of steps. Several files are drawn over each
 other. The image goes beside the first file, as PNG, unless --out names another (its suffix chooses
@@ -46,8 +47,8 @@ class AlongTokens:
     def series(self, path):
         series, seen = self.result.series(path), self.result.series("train/tokens")
         by_step = path.startswith(
-            ("train/", "router_load/", "gradient_norms/", "activation_norms/", "weight_norms/",
-             "mtp/", "val_loss/", "source_loss/"))
+            ("train/", "router_load/", "router/", "head/", "gradient_norms/", "activation_norms/",
+             "weight_norms/", "mtp/", "val_loss/", "source_loss/"))
         return (np.interp(series[0], *seen), series[1]) if series and seen and by_step else series
 
 
@@ -86,6 +87,22 @@ def draw_rate(axes, results):
     axes.set_ylim(bottom=0)
     norms.set_ylabel("gradient norm (pale)")
     norms.set_yscale("log")
+
+
+FURTHER_LOSSES = {"router/aux_loss": "load balancing", "router/z_loss": "router z-loss",
+                  "head/z_loss": "z-loss of the head"}
+
+
+def draw_further_losses(axes, results):
+    """What is added to the loss that is learned, with its weight."""
+    for index, result in enumerate(results):
+        for (path, name), style in zip(FURTHER_LOSSES.items(), ("-", "--", ":")):
+            series = result.series(path)
+            if series and np.any(series[1] != 0):
+                axes.plot(series[0], smoothed(series[1]), style, color=f"C{index}", linewidth=1,
+                          label=f"{legend_of(result)}, {name}: {series[1][-1]:.3g}")
+    axes.set_ylabel("further losses")
+    axes.set_yscale("log")
 
 
 def draw_balance(axes, results):
@@ -246,6 +263,9 @@ def panels_of(results):
     if rates:
         return rates, False
     panels = [draw_loss, draw_rate, draw_step_time]
+    if any(np.any(series[1] != 0) for result in results for path in FURTHER_LOSSES
+           if (series := result.series(path))):
+        panels.insert(2, draw_further_losses)
     if any(result.series("router_load/busiest") for result in results):
         panels.insert(2, draw_balance)
     if any(result.series("gradient_norms/layers") for result in results):
