@@ -117,12 +117,13 @@ template <bool kChannels>
 struct GatedDeltaForward final : GatedDeltaCase<kernels::GatedDeltaForward, kChannels> {
   using Base = GatedDeltaCase<kernels::GatedDeltaForward, kChannels>;
   using Base::agreement, Base::Base, Base::group, Base::group_, Base::inputs, Base::o_;
+  using typename Base::Group;
   // Operands of products are rounded to bf16, and so is y.
   std::vector<Agreement> check(const std::string&) override {
     const Group g = group();
     Values y(static_cast<std::size_t>(group_.tokens * group_.shape.values()));
     on_host([&] {
-      group_.reference<double>(
+      group_.template reference<double>(
           {.inputs = inputs(g), .y = y.data(), .workspace = nullptr, .final_state = nullptr});
     });
     return {agreement("y", o_.y->columns(0, group_.shape.values()), y,
@@ -135,22 +136,24 @@ struct GatedDeltaBackward final : GatedDeltaCase<kernels::GatedDeltaBackward, kC
   using Base = GatedDeltaCase<kernels::GatedDeltaBackward, kChannels>;
   using Base::agreement, Base::Base, Base::group, Base::group_, Base::inputs, Base::matrix,
       Base::o_;
+  using typename Base::Group;
   // Operands of products are rounded to bf16, and so are gradients.
   std::vector<Agreement> check(const std::string&) override {
     const Group in = group();
     Group g = in;  // its gradients
     const Values dy = o_.dy->columns(0, group_.shape.values());
     on_host([&] {
-      group_.reference<double>({.inputs = inputs(in),
-                                .dy = dy.data(),
-                                .gradients = {.dqkv = matrix(g.qkv.data(), group_.shape.channels()),
-                                              .dba = matrix(g.ba.data(), group_.shape.gates()),
-                                              .da = g.a.data(),
-                                              .da_log = g.a_log.data(),
-                                              .ddt_bias = g.dt_bias.data()},
-                                .workspace = nullptr,
-                                .dfinal_state = nullptr,
-                                .dinitial_state = nullptr});
+      group_.template reference<double>(
+          {.inputs = inputs(in),
+           .dy = dy.data(),
+           .gradients = {.dqkv = matrix(g.qkv.data(), group_.shape.channels()),
+                         .dba = matrix(g.ba.data(), group_.shape.gates()),
+                         .da = g.a.data(),
+                         .da_log = g.a_log.data(),
+                         .ddt_bias = g.dt_bias.data()},
+           .workspace = nullptr,
+           .dfinal_state = nullptr,
+           .dinitial_state = nullptr});
     });
     const double each = 4 * execution::epsilon(Dtype::bf16);
     const auto& ours = o_.gradients;
