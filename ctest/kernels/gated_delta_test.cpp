@@ -22,8 +22,8 @@ DeltaCase large_case(bool channel_decay = false) {
   return {{2, 4, 24, 20, channel_decay}, Packed({100, 29, 64, 120, 1}, 11)};
 }
 
-/// Equation 10 of arXiv 2412.06464 as it stands, with matrices: S = S A + beta v k^T; with decays of
-/// channels that of arXiv 2510.26692.
+/// Equation 10 of arXiv 2412.06464 as it stands, with matrices: S = S A + beta v k^T. Decays of
+/// channels: that of arXiv 2510.26692.
 Values by_matrices(const DeltaCase& c, const DeltaInputs& in) {
   const GatedDeltaShape& shape = c.shape;
   const std::int64_t N = shape.key_dim, P = shape.value_dim, H = shape.value_heads;
