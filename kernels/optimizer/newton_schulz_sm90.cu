@@ -15,13 +15,14 @@
 // memory, and waits until what it reads is done: a counter of each matrix. A tile waits for earlier
 // ones alone, which blocks have taken that run, so no wait is for ever. The products are those of
 // ../grouped_mlp/grouped_mainloop.cuh: a producer warp fills a ring of stages, two consumer
-// warpgroups take tiles of 128 by 176 in turn. Of a symmetric product only tiles that reach below
-// the diagonal are multiplied. An epilogue stores blocks of 8 x 8 on and below the diagonal, and
-// each of those below it once more as its mirror image, transposed on its way through shared
-// memory; so every element has one writer. Deterministic: a tile has one order, whoever takes it
-// and whatever matrices are beside. Cost: of (n, m) matrices with n the smaller extent, five
-// iterations are 14 products of n n n and two of n n m of which some 0.6 are multiplied, and two of
-// n n m whole. A tile that is not filled costs as much as one that is.
+// warpgroups take tiles of 128 by 176 in turn. Another warp takes and awaits tiles ahead of them.
+// Of a symmetric product only tiles that reach below the diagonal are multiplied. An epilogue
+// stores blocks of 8 x 8 on and below the diagonal, and each of those below it once more as its
+// mirror image, transposed on its way through shared memory; so every element has one writer.
+// Deterministic: a tile has one order, whoever takes it and whatever matrices are beside. Cost: of
+// (n, m) matrices with n the smaller extent, five iterations are 14 products of n n n and two of n
+// n m of which some 0.6 are multiplied, and two of n n m whole. A tile that is not filled costs as
+// much as one that is.
 
 #include <span>
 #include <utility>
@@ -45,8 +46,9 @@ using grouped::StagedRows;
 
 constexpr int kWidth = 176;
 constexpr int kConsumerWarps = 8;
-/// Tiles that the producer may have taken before the consumers know of them.
-constexpr int kAhead = 4;
+/// Tiles that a block has taken and not all of its warps have come to: few, so that blocks that
+/// begin later get some.
+constexpr int kKnown = 2;
 /// Of a launch; five iterations have 18 products for each shape.
 constexpr int kMostProducts = 176;
 /// Of a shape three for X and its other copy, and five squares in two boxes each.
@@ -65,10 +67,16 @@ using BothAlong = Factors<true, true>;
 using Sums = grouped::Sums<Plain>;
 using Staged = StagedRows<kWidth>;
 
+/// A tile of a product.
+struct Tile {
+  int product;  // -1: there are no more
+  int matrix, row, column;
+};
+
 struct Shared : grouped::Ring<Plain> {
   alignas(128) unsigned char staging[kConsumerWarps][Staged::kBytes];
-  int taken[kAhead];  // tiles
-  Mbarrier given[kAhead], known[kAhead];
+  Tile tiles[kKnown];
+  Mbarrier given[kKnown], read[kKnown];
 };
 
 /// What becomes of sums: fp16; fp16 in both halves of a symmetric matrix; the same of the
@@ -109,12 +117,10 @@ __host__ __device__ constexpr int lower_across(int down, int across) {
   return reached < across ? reached : across;
 }
 
-struct Place {
-  int matrix, row, column;
-};
-__device__ __forceinline__ Place place_of(const Product& p, int tile) {
-  const int matrix = (tile - p.first) / p.tiles, across = ceil_div(p.columns, kWidth);
-  int local = tile - p.first - matrix * p.tiles, down = 0;
+/// Tile `index` of a product's.
+__device__ __forceinline__ Tile tile_of(const Product& p, int product, int index) {
+  const int matrix = index / p.tiles, across = ceil_div(p.columns, kWidth);
+  int local = index - matrix * p.tiles, down = 0;
   if (p.lower) {
     for (int width; local >= (width = lower_across(down, across)); ++down) local -= width;
   } else {
@@ -122,21 +128,57 @@ __device__ __forceinline__ Place place_of(const Product& p, int tile) {
     grouped::place<16>(local, ceil_div(p.rows, kTileRows), across, down, column);
     local = column;
   }
-  return {matrix, down * kTileRows, local * kWidth};
+  return {product, matrix, down * kTileRows, local * kWidth};
 }
 
-/// The products of rising tiles.
-class Walk {
+/// One thread: takes tiles, waits until what they read is done, and tells the other warps.
+__device__ __forceinline__ void schedule(Shared& shared, const Chain& chain) {
+  RingPosition<kKnown> place;
+  for (int product = 0;; place.next()) {
+    mbarrier_wait(&shared.read[place.stage], place.parity ^ 1U);
+    const int index = atomicAdd(chain.next, 1);
+    Tile tile{-1, 0, 0, 0};
+    if (index < chain.tiles) {
+      while (product + 1 < chain.count && chain.products[product + 1].first <= index) ++product;
+      const Product& p = chain.products[product];
+      tile = tile_of(p, product, index - p.first);
+      while (load_acquire(p.done + tile.matrix) < kConsumerWarps / 2 * p.after) {
+      }
+    }
+    shared.tiles[place.stage] = tile;
+    mbarrier_arrive(&shared.given[place.stage]);
+    if (tile.product < 0) return;
+  }
+}
+
+/// The tiles of a block, one after the other.
+class Tiles {
  public:
-  explicit __device__ __forceinline__ Walk(const Chain& chain) : chain_(chain) {}
-  __device__ __forceinline__ const Product& to(int tile) {
-    while (at_ + 1 < chain_.count && chain_.products[at_ + 1].first <= tile) ++at_;
-    return chain_.products[at_];
+  explicit __device__ __forceinline__ Tiles(Shared& shared) : shared_(shared) {}
+
+  /// The next one, for the only thread that asks for its warp.
+  __device__ __forceinline__ Tile next() {
+    const Tile tile = wait();
+    mbarrier_arrive(&shared_.read[place_.stage]);
+    place_.next();
+    return tile;
+  }
+  /// The same for all lanes of a warp.
+  __device__ __forceinline__ Tile next_of_warp() {
+    Tile tile = wait();
+    tile.product = __shfl_sync(0xFFFFFFFFU, tile.product, 0);
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared_.read[place_.stage]);
+    place_.next();
+    return tile;
   }
 
  private:
-  const Chain& chain_;
-  int at_ = 0;
+  __device__ __forceinline__ Tile wait() const {
+    mbarrier_wait(&shared_.given[place_.stage], place_.parity);
+    return shared_.tiles[place_.stage];
+  }
+  Shared& shared_;
+  RingPosition<kKnown> place_;
 };
 
 template <bool kTransposed>
@@ -153,7 +195,7 @@ __device__ __forceinline__ void load(unsigned char* to, const CUtensorMap& map, 
 
 template <class O>
 __device__ __forceinline__ void load_tile(Shared& shared, RingPosition<Plain::kStages>& at,
-                                          const Chain& chain, const Product& p, const Place& tile) {
+                                          const Chain& chain, const Product& p, const Tile& tile) {
   for (int k = 0; k < p.depth; k += kDepth) {
     mbarrier_wait(&shared.empty[at.stage], at.parity ^ 1U);
     Mbarrier* full = &shared.full[at.stage];
@@ -166,31 +208,19 @@ __device__ __forceinline__ void load_tile(Shared& shared, RingPosition<Plain::kS
   }
 }
 
+/// One thread: loads what tiles are made of.
 __device__ __forceinline__ void produce(Shared& shared, const Chain& chain) {
-  if (!elect_one()) return;
   RingPosition<Plain::kStages> at;
-  RingPosition<kAhead> place;
-  Walk walk(chain);
-  int next = atomicAdd(chain.next, 1);
-  for (;;) {
-    const int tile = next;
-    mbarrier_wait(&shared.known[place.stage], place.parity ^ 1U);
-    shared.taken[place.stage] = tile;
-    mbarrier_arrive(&shared.given[place.stage]);
-    place.next();
-    if (tile >= chain.tiles) return;
-    next = atomicAdd(chain.next, 1);
-    const Product& p = walk.to(tile);
-    const Place at_tile = place_of(p, tile);
-    while (load_acquire(p.done + at_tile.matrix) < kConsumerWarps / 2 * p.after) {
-    }
+  Tiles tiles(shared);
+  for (Tile tile = tiles.next(); tile.product >= 0; tile = tiles.next()) {
+    const Product& p = chain.products[tile.product];
     fence_proxy_async_global();
     if (p.along == Along::none)
-      load_tile<Plain>(shared, at, chain, p, at_tile);
+      load_tile<Plain>(shared, at, chain, p, tile);
     else if (p.along == Along::second)
-      load_tile<SecondAlong>(shared, at, chain, p, at_tile);
+      load_tile<SecondAlong>(shared, at, chain, p, tile);
     else
-      load_tile<BothAlong>(shared, at, chain, p, at_tile);
+      load_tile<BothAlong>(shared, at, chain, p, tile);
   }
 }
 
@@ -298,7 +328,7 @@ __device__ __forceinline__ void stage(const Staged& staged, const float (&sums)[
 }
 
 __device__ __forceinline__ void finish(Shared& shared, int group, const Chain& chain,
-                                       const Product& p, const Place& tile, const Sums& sums) {
+                                       const Product& p, const Tile& tile, const Sums& sums) {
   const int thread = grouped::thread_index(), warp = thread / 32 % 4;
   const Staged staged(shared.staging[group * 4 + warp], thread % 32);
   WarpRows at{tile.row + warp * 16, tile.column,
@@ -318,15 +348,9 @@ __device__ __forceinline__ void finish(Shared& shared, int group, const Chain& c
 
 __device__ __forceinline__ void consume(Shared& shared, int group, const Chain& chain) {
   grouped::Turns<Plain> turns(shared, group);
-  RingPosition<kAhead> place;
-  Walk walk(chain);
-  for (;;) {
-    mbarrier_wait(&shared.given[place.stage], place.parity);
-    const int tile = __shfl_sync(0xFFFFFFFFU, shared.taken[place.stage], 0);
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.known[place.stage]);
-    place.next();
-    if (tile >= chain.tiles) return;
-    const Product& p = walk.to(tile);
+  Tiles tiles(shared);
+  for (Tile tile = tiles.next_of_warp(); tile.product >= 0; tile = tiles.next_of_warp()) {
+    const Product& p = chain.products[tile.product];
     const int steps = ceil_div(p.depth, kDepth);
     if (!turns.take(steps)) continue;
     Sums sums;
@@ -336,7 +360,7 @@ __device__ __forceinline__ void consume(Shared& shared, int group, const Chain& 
       grouped::multiply<SecondAlong>(shared, turns, steps, true, sums);
     else
       grouped::multiply<BothAlong>(shared, turns, steps, true, sums);
-    finish(shared, group, chain, p, place_of(p, tile), sums);
+    finish(shared, group, chain, p, tile, sums);
   }
 }
 
@@ -345,9 +369,9 @@ __global__ void __maxnreg__(Plain::Registers::kLaunch)
   extern __shared__ __align__(1024) unsigned char raw[];
   auto& shared = *reinterpret_cast<Shared*>(raw);
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kAhead; ++i) {
+    for (int i = 0; i < kKnown; ++i) {
       mbarrier_init(&shared.given[i], 1);
-      mbarrier_init(&shared.known[i], kConsumerWarps);
+      mbarrier_init(&shared.read[i], kConsumerWarps + 1);  // the producer, too
     }
   }
   grouped::init_barriers(shared);
@@ -355,7 +379,8 @@ __global__ void __maxnreg__(Plain::Registers::kLaunch)
   const int group = uniform_warp_index() / 4;
   if (group == 0) {
     setmaxnreg_dec<Plain::Registers::kProducer>();
-    if (uniform_warp_index() == 0) produce(shared, chain);
+    if (uniform_warp_index() == 0 && elect_one()) produce(shared, chain);
+    if (uniform_warp_index() == 1 && elect_one()) schedule(shared, chain);
   } else {
     setmaxnreg_inc<Plain::Registers::kConsumer>();
     consume(shared, group - 1, chain);
