@@ -45,32 +45,37 @@ using grouped::kTileRows;
 using grouped::StagedRows;
 
 constexpr int kWidth = 176;
+/// Of the last tiles of a row of tiles, where that is enough.
+constexpr int kNarrow = 128;
 constexpr int kConsumerWarps = 8;
 /// Tiles that a block has taken and not all of its warps have come to: few, so that blocks that
 /// begin later get some.
 constexpr int kKnown = 2;
 /// Of a launch; five iterations have 18 products for each shape.
 constexpr int kMostProducts = 176;
-/// Of a shape three for X and its other copy, and five squares in two boxes each.
+/// Of a shape three for X and its other copy, and five squares in two boxes each: kNarrow rows are
+/// those of a tile.
 constexpr int kMostMaps = 16 * kMostShapes;
 
 /// Operands of one product; transposed: contiguous along the output.
-template <bool kTransposedA, bool kTransposedB>
-struct Factors : grouped::Operands<kTransposedA, kTransposedB, kWidth,
+template <bool kTransposedA, bool kTransposedB, int kTileWidth = kWidth>
+struct Factors : grouped::Operands<kTransposedA, kTransposedB, kTileWidth,
                                    kConsumerWarps * StagedRows<kWidth>::kBytes, false, kTileRows,
                                    ceil_div(kWidth, 64) * kDepth * 128> {
   static constexpr bool kFp16 = true;
 };
 using Plain = Factors<false, false>;
+using NarrowPlain = Factors<false, false, kNarrow>;
 using SecondAlong = Factors<false, true>;
 using BothAlong = Factors<true, true>;
+using NarrowBothAlong = Factors<true, true, kNarrow>;
 using Sums = grouped::Sums<Plain>;
 using Staged = StagedRows<kWidth>;
 
 /// A tile of a product.
 struct Tile {
   int product;  // -1: there are no more
-  int matrix, row, column;
+  int matrix, row, column, width;
 };
 
 struct Shared : grouped::Ring<Plain> {
@@ -93,6 +98,7 @@ struct Product {
   int after;                 // tiles of a matrix that come before
   int rows, columns, depth;  // of the result, and contracted
   std::int16_t a, b;         // maps
+  std::int16_t narrow_b;     // of a narrow tile
   Along along;
   Finish finish;
   bool lower;                 // only tiles that reach below the diagonal
@@ -109,6 +115,7 @@ struct Chain {
   int* next;         // the tile that is taken next
   float a, b, c;     // of the polynomial of kFp16Norm^2 A
 };
+static_assert(kNarrow == kTileRows);
 static_assert(sizeof(Chain) <= 32764);  // what a kernel's arguments may take
 
 /// Tiles beside each other in a row of tiles of a symmetric product.
@@ -120,15 +127,20 @@ __host__ __device__ constexpr int lower_across(int down, int across) {
 /// Tile `index` of a product's.
 __device__ __forceinline__ Tile tile_of(const Product& p, int product, int index) {
   const int matrix = index / p.tiles, across = ceil_div(p.columns, kWidth);
-  int local = index - matrix * p.tiles, down = 0;
+  int local = index - matrix * p.tiles, down = 0, beside = across, reached = p.columns;
   if (p.lower) {
-    for (int width; local >= (width = lower_across(down, across)); ++down) local -= width;
+    while (local >= (beside = lower_across(down, across))) local -= beside, ++down;
+    reached = min(reached, (down + 1) * kTileRows);
   } else {
     int column;
     grouped::place<16>(local, ceil_div(p.rows, kTileRows), across, down, column);
     local = column;
   }
-  return {product, matrix, down * kTileRows, local * kWidth};
+  int narrow = (beside * kWidth - reached) / (kWidth - kNarrow);  // the last ones
+  if (p.along == Along::second) narrow = 0;
+  const int behind = local - (beside - min(narrow, beside));  // the first narrow one
+  return {product, matrix, down * kTileRows, local * kWidth - max(0, behind) * (kWidth - kNarrow),
+          behind < 0 ? kWidth : kNarrow};
 }
 
 /// One thread: takes tiles, waits until what they read is done, and tells the other warps.
@@ -137,7 +149,7 @@ __device__ __forceinline__ void schedule(Shared& shared, const Chain& chain) {
   for (int product = 0;; place.next()) {
     mbarrier_wait(&shared.read[place.stage], place.parity ^ 1U);
     const int index = atomicAdd(chain.next, 1);
-    Tile tile{-1, 0, 0, 0};
+    Tile tile{-1, 0, 0, 0, 0};
     if (index < chain.tiles) {
       while (product + 1 < chain.count && chain.products[product + 1].first <= index) ++product;
       const Product& p = chain.products[product];
@@ -202,10 +214,23 @@ __device__ __forceinline__ void load_tile(Shared& shared, RingPosition<Plain::kS
     mbarrier_arrive_expect_tx(full, O::kABytes + O::kBBytes);
     load<O::kTransA>(shared.a[at.stage], chain.maps[p.a], full, O::kHeight / 64, O::kPanelBytes,
                      tile.row, k, tile.matrix);
-    load<O::kTransB>(shared.b[at.stage], chain.maps[p.b], full, O::kPanels, O::kPanelBytes,
-                     tile.column, k, tile.matrix);
+    load<O::kTransB>(shared.b[at.stage], chain.maps[O::kWidth == kWidth ? p.b : p.narrow_b], full,
+                     O::kPanels, O::kPanelBytes, tile.column, k, tile.matrix);
     at.next();
   }
+}
+
+/// Calls body<operands of the tile>().
+template <class Body>
+__device__ __forceinline__ void with_operands(const Product& p, const Tile& tile, Body&& body) {
+  if (p.along == Along::second)
+    body.template operator()<SecondAlong>();
+  else if (p.along == Along::both)
+    tile.width == kWidth ? body.template operator()<BothAlong>()
+                         : body.template operator()<NarrowBothAlong>();
+  else
+    tile.width == kWidth ? body.template operator()<Plain>()
+                         : body.template operator()<NarrowPlain>();
 }
 
 /// One thread: loads what tiles are made of.
@@ -215,18 +240,14 @@ __device__ __forceinline__ void produce(Shared& shared, const Chain& chain) {
   for (Tile tile = tiles.next(); tile.product >= 0; tile = tiles.next()) {
     const Product& p = chain.products[tile.product];
     fence_proxy_async_global();
-    if (p.along == Along::none)
-      load_tile<Plain>(shared, at, chain, p, tile);
-    else if (p.along == Along::second)
-      load_tile<SecondAlong>(shared, at, chain, p, tile);
-    else
-      load_tile<BothAlong>(shared, at, chain, p, tile);
+    with_operands(p, tile, [&]<class O>() { load_tile<O>(shared, at, chain, p, tile); });
   }
 }
 
 /// 16 rows of a warp in a tile.
 struct WarpRows {
   int row, column;      // of the matrix
+  int width;            // of the tile
   std::int64_t matrix;  // elements before it
 };
 
@@ -234,7 +255,7 @@ struct WarpRows {
 __device__ __forceinline__ bool has_piece(const WarpRows& at, const Product& p, int row,
                                           int column) {
   const int i = at.row + row, j = at.column + column;
-  return column < kWidth && i < p.rows && j < p.columns && (!p.lower || j / 8 <= i / 8);
+  return column < at.width && i < p.rows && j < p.columns && (!p.lower || j / 8 <= i / 8);
 }
 
 /// The sums, A A, become a I + b A + c A A. Six pieces of A are read at once, since each wait is
@@ -281,7 +302,7 @@ __device__ __forceinline__ void store(const Staged& staged, const WarpRows& at, 
 #pragma unroll 1
   for (int i = 0; i < 16; i += 4) {
     const int row = staged.first_row() + i;
-    for (int column = staged.first_column(); column < kWidth; column += 64)
+    for (int column = staged.first_column(); column < at.width; column += 64)
       if (has_piece(at, p, row, column))
         *reinterpret_cast<uint4*>(p.out + at.matrix +
                                   static_cast<std::int64_t>(at.row + row) * p.columns + at.column +
@@ -296,7 +317,7 @@ __device__ __forceinline__ void store_mirrored(const Staged& staged, const WarpR
   __syncwarp();
   const int lane = grouped::thread_index() % 32, half = lane % 2 * 8;
 #pragma unroll 1
-  for (int column = lane / 2; column < kWidth; column += 16) {
+  for (int column = lane / 2; column < at.width; column += 16) {
     const int i = at.row + half, j = at.column + column;
     if (i >= p.rows || j / 8 >= i / 8) continue;
     std::uint32_t pairs[4];
@@ -331,7 +352,7 @@ __device__ __forceinline__ void finish(Shared& shared, int group, const Chain& c
                                        const Product& p, const Tile& tile, const Sums& sums) {
   const int thread = grouped::thread_index(), warp = thread / 32 % 4;
   const Staged staged(shared.staging[group * 4 + warp], thread % 32);
-  WarpRows at{tile.row + warp * 16, tile.column,
+  WarpRows at{tile.row + warp * 16, tile.column, tile.width,
               static_cast<std::int64_t>(tile.matrix) * p.rows * p.columns};
 #pragma unroll
   for (int block = 0; block < Plain::kBlocks; ++block, at.row += 64) {
@@ -354,12 +375,19 @@ __device__ __forceinline__ void consume(Shared& shared, int group, const Chain& 
     const int steps = ceil_div(p.depth, kDepth);
     if (!turns.take(steps)) continue;
     Sums sums;
-    if (p.along == Along::none)
-      grouped::multiply<Plain>(shared, turns, steps, true, sums);
-    else if (p.along == Along::second)
-      grouped::multiply<SecondAlong>(shared, turns, steps, true, sums);
-    else
-      grouped::multiply<BothAlong>(shared, turns, steps, true, sums);
+    with_operands(p, tile, [&]<class O>() {
+      if constexpr (O::kWidth == kWidth) {
+        grouped::multiply<O>(shared, turns, steps, true, sums);
+      } else {
+        grouped::Sums<O> narrow;
+        grouped::multiply<O>(shared, turns, steps, true, narrow);
+#pragma unroll
+        for (int block = 0; block < O::kBlocks; ++block)
+#pragma unroll
+          for (int i = 0; i < kWidth / 2; ++i)
+            sums[block][i] = i < kNarrow / 2 ? narrow[block][i] : 0;
+      }
+    });
     finish(shared, group, chain, p, tile, sums);
   }
 }
@@ -478,12 +506,14 @@ class Iterations {
     p.along = along ? Along::both : Along::none;
     p.a = map_of_x(x, along ? kDepth : kTileRows);
     p.b = map_of_x(x, along ? kDepth : kWidth);
+    p.narrow_b = map_of_x(x, along ? kDepth : kNarrow);
   }
   /// out = a b of two that commute. The polynomial is of a.
   Product& square(const Bf16* a, const Bf16* b, Bf16* out) {
     Product& p = symmetric(shape_.smaller(), out);
     p.a = map_of_square(a, kTileRows);
     p.b = map_of_square(b, kWidth);
+    p.narrow_b = map_of_square(b, kNarrow);
     p.gram = reinterpret_cast<const std::uint16_t*>(a);
     return p;
   }
@@ -497,6 +527,7 @@ class Iterations {
     p.along = along ? Along::second : Along::none;
     p.a = along ? map_of_square(power, kTileRows) : map_of_x(x, kTileRows);
     p.b = along ? map_of_x(x, kDepth) : map_of_square(power, kWidth);
+    p.narrow_b = along ? p.b : map_of_square(power, kNarrow);
     p.finish = last ? Finish::last : Finish::store;
     p.scale = static_cast<float>(shape_.scale / kFp16Norm);
     p.out = reinterpret_cast<std::uint16_t*>(out);
