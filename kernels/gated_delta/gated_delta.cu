@@ -134,24 +134,22 @@ int launch_segment(const Arrays<S, float>& p, void* stream) {
 
 int launch_forward(const Chunked& c, void* stream) {
   const int status = launch_prepare(c, stream);
-  return status != cudaSuccess ? status : launch_scan(c, 0, kWide / kPart, stream);
+  return status != cudaSuccess ? status : launch_walks(c, 0, kWide / kPart, stream);
 }
 
 int launch_backward(const Chunked& c, void* stream) {
   int status = launch_prepare(c, stream);
-  if (status == cudaSuccess) status = launch_scan(c, 0, kWide / kPart, stream);
-  if (status == cudaSuccess) status = launch_adjoint(c, stream);
+  if (status == cudaSuccess) status = launch_walks(c, 0, kWide / kPart, stream);
   if (status == cudaSuccess) status = launch_gradients(c, stream);
   return status != cudaSuccess ? status : launch_finish(c.arrays, stream);
 }
 
 int launch_segment(const Chunked& c, void* stream) {
-  int status = launch_prepare(c, stream);
+  const int status = launch_prepare(c, stream);
+  if (status != cudaSuccess) return status;
   constexpr int kParts = kWide / kPart;
-  const bool adjoint = c.arrays.dy != nullptr;
-  if (status == cudaSuccess)
-    status = launch_scan(c, adjoint ? kParts : 0, adjoint ? kParts : 2 * kParts, stream);
-  return status != cudaSuccess || !adjoint ? status : launch_adjoint(c, stream);
+  const bool back = c.arrays.dy != nullptr;
+  return launch_walks(c, back ? kParts : 0, back ? kParts : 2 * kParts, stream);
 }
 
 template int launch_finish(const Arrays<float, float>&, void*);

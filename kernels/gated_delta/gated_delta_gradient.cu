@@ -1,15 +1,19 @@
 // The gradients of q, k, b and a of the gated delta rule on warp-group products: gradients() of
 // gated_delta_gradients.hpp, which has the formulas, for bf16 storage and heads of 128.
 //
-// A block has a chunk and a head of q and k, and goes through the heads of v that share it. Rows of
-// all accumulators are tokens. Warpgroup 0 has what q reads, warpgroup 1 what k corrects and how it
-// is read. D and E are kept times the norms of their rows and columns, so their products take q and
-// k as they lie in memory, and results are gradients times the row's own norm.
-// Limits: memory; copies of a head's operands overlap with the last products of the one before.
+// A block takes chunks and heads of q and k, and in turn the heads of v that share each: items.
+// Rows of all accumulators are tokens. Warpgroup 0 has what q reads and what S writes, warpgroup 1
+// what k corrects and the sum of what it writes. D and E are kept times the norms of their rows and
+// columns, so their products take q and k as they lie in memory, and results are gradients times
+// the row's own norm. What an item needs is loaded as soon as the one before has read its place.
+// Limits: memory, and the chain of an item's products.
 
-#include "kernels/gated_delta/gated_delta_chunk.hpp"
+#include <algorithm>
+
 #include "kernels/gated_delta/gated_delta_launches.cuh"
 #include "kernels/gated_delta/gated_delta_tiles.cuh"
+#include "kernels/hopper/griddepcontrol.cuh"
+#include "kernels/machine.hpp"
 #include "kernels/pack.cuh"
 
 namespace stowage::kernels::gated_delta {
@@ -17,19 +21,25 @@ namespace {
 
 constexpr int kThreads = 2 * kGroup;
 
-constexpr int kQ = 0, kK = kQ + kKeyBytes, kDy = kK + kKeyBytes, kU = kDy + kKeyBytes,
-              kW = kU + kKeyBytes, kS = kW + kKeyBytes, kDs = kS + 2 * kKeyBytes,
-              kD = kDs + 2 * kKeyBytes, kE = kD + kTileBytes, kField = kE + kTileBytes;
+/// U is that of two items in turn. kSum: what warpgroup 0 hands to warpgroup 1; room of results.
+constexpr int kQ = 0, kK = kQ + kKeyBytes, kDy = kK + kKeyBytes, kW = kDy + kKeyBytes,
+              kU = kW + kKeyBytes, kS = kU + 2 * kKeyBytes, kDs = kS + 2 * kKeyBytes,
+              kD = kDs + 2 * kKeyBytes, kE = kD + kTileBytes, kSum = kE + kTileBytes,
+              kVectors = kSum + 2 * kKeyBytes;
 
-/// Values of a token, and sums.
-struct Vectors {
-  float fields[2][kFields * kC];  // of heads in turn
-  float sums[2][kC];              // of logarithms, by warpgroup
-  int documents[kC];
+/// Sums of a head's tokens.
+struct Sums {
   float own[kC], own_beta[kC], reads[kC], corrects[kC], read[kC], is_read[kC];
   float state[4];
 };
-constexpr int kSharedBytes = kField + static_cast<int>(sizeof(Vectors));
+struct Vectors {
+  float factors[2][kFactors * kC];  // of items in turn
+  Sums sums[2];
+  int documents[2][kC];        // of chunks in turn
+  Mbarrier keys, rows, s, ds;  // loads: of q and k; of dY, W, U and factors; of S; of dS'
+  Mbarrier free;               // dY, W and S have been read
+};
+constexpr int kSharedBytes = kVectors + static_cast<int>(sizeof(Vectors));
 
 extern __shared__ __align__(1024) std::byte shared_bytes[];
 
@@ -53,7 +63,8 @@ __device__ __forceinline__ void issue_product(float (&d)[kN / 2], std::uint32_t 
   wgmma_commit_group();
 }
 
-/// Issues d += A^T B: A (64, 64) one tile, B (64, 128) of rows along K.
+/// Issues d = A^T B or, with kAdd, d += it: A (64, 64) one tile, B (64, 128) of rows along K.
+template <bool kAdd>
 __device__ __forceinline__ void issue_transposed(float (&d)[kWide / 2], std::uint32_t a_tile,
                                                  std::uint32_t b_tile) {
   constexpr std::uint32_t kStride = 8 * row_bytes(Swizzle::b128);
@@ -62,7 +73,7 @@ __device__ __forceinline__ void issue_transposed(float (&d)[kWide / 2], std::uin
   wgmma_fence();
 #pragma unroll
   for (int k = 0; k < kC / 16; ++k)
-    Wgmma<kWide>::ss<1, 1>(d, advance(a, k * 16 * 128), advance(b, k * 16 * 128), 1);
+    Wgmma<kWide>::ss<1, 1>(d, advance(a, k * 16 * 128), advance(b, k * 16 * 128), kAdd || k > 0);
   wgmma_commit_group();
 }
 
@@ -165,70 +176,78 @@ __device__ __forceinline__ void store_gradient(Bf16* to, std::int64_t stride, in
   }
 }
 
-/// Starts the copies of what the products of a head of v take.
-__device__ __forceinline__ void copy_head(const Chunked& c, int chunk, int head, float* fields,
-                                          int thread) {
-  const Arrays<Bf16, float>& p = c.arrays;
-  const std::uint32_t to = shared_address(shared_bytes);
-  const std::int64_t stride = static_cast<std::int64_t>(p.value_heads) * kWide;
-  const Bf16* dy = p.dy + static_cast<std::int64_t>(chunk) * kC * stride +
-                   static_cast<std::int64_t>(head) * kWide;
-  copy_fields<kThreads>(fields, p.field(chunk, head, kLog), thread);
-  copy_tiles<2, kThreads>(to + kDy, dy, stride, p.count(chunk), thread);
-  copy_tiles<2, kThreads>(to + kU, c.u + p.rows(chunk, head), kWide, kC, thread);
-  copy_tiles<2, kThreads>(to + kW, c.w + p.rows(chunk, head), kWide, kC, thread);
-  async_copy_commit();
-  const std::int64_t state = p.state(chunk, head);
-  for (int half = 0; half < 2; ++half) {
-    copy_tiles<2, kThreads>(to + kS + half * kKeyBytes, c.states + state + half * kC * kWide, kWide,
-                            kC, thread);
-    copy_tiles<2, kThreads>(to + kDs + half * kKeyBytes, c.dstates + state + half * kC * kWide,
-                            kWide, kC, thread);
+/// A chunk and head of v, of those that a block takes.
+struct Item {
+  int chunk, key_head, head;
+  __device__ Item(const Arrays<Bf16, float>& p, int index) {
+    const int heads = p.value_heads / p.key_heads;
+    const int unit = static_cast<int>(blockIdx.x) + index / heads * static_cast<int>(gridDim.x);
+    chunk = unit % p.chunks();
+    key_head = unit / p.chunks();
+    head = key_head * heads + index % heads;
   }
-  async_copy_commit();
+};
+
+/// Loads by one thread.
+__device__ __forceinline__ void load_keys(const Arrays<Bf16, float>& p, const Item& of,
+                                          const CUtensorMap* qkv, Vectors& v) {
+  const int token = of.chunk * kC, key = of.key_head * kWide;
+  mbarrier_arrive_expect_tx(&v.keys, 2 * kKeyBytes);
+  load_wide(shared_bytes + kK, qkv, &v.keys, static_cast<int>(p.keys()) + key, token);
+  load_wide(shared_bytes + kQ, qkv, &v.keys, key, token);
+}
+__device__ __forceinline__ void load_rows(const Chunked& c, const Item& of, int index,
+                                          const CUtensorMap* dy, Vectors& v) {
+  const std::int64_t rows = c.arrays.rows(of.chunk, of.head);
+  const int turn = index % 2;
+  mbarrier_arrive_expect_tx(&v.rows, 3 * kKeyBytes + kFactorBytes);
+  bulk_load(v.factors[turn], c.factors_of(of.chunk, of.head), kFactorBytes, &v.rows);
+  bulk_load(shared_bytes + kU + turn * kKeyBytes, c.u + rows, kKeyBytes, &v.rows);
+  load_wide(shared_bytes + kDy, dy, &v.rows, of.head * kWide, of.chunk * kC);
+  bulk_load(shared_bytes + kW, c.w + rows, kKeyBytes, &v.rows);
+}
+__device__ __forceinline__ void load_state(std::byte* to, const Chunked& c, const Item& of,
+                                           const Bf16* states, Mbarrier* barrier) {
+  mbarrier_arrive_expect_tx(barrier, 2 * kKeyBytes);
+  bulk_load(to, states + c.arrays.state(of.chunk, of.head), 2 * kKeyBytes, barrier);
 }
 
-/// The gradients of b and a of a chunk and head, by one warp, two tokens a lane.
-__device__ __forceinline__ void store_gates(const Arrays<Bf16, float>& p, int chunk, int head,
-                                            const Vectors& v, const float* fields, int lane) {
+/// The gradients of b and a of an item, by one warp, two tokens a lane.
+__device__ __forceinline__ void store_gates(const Arrays<Bf16, float>& p, const Item& of,
+                                            const Sums& sums, const float* factors, int lane) {
   float ends[2], all = 0;  // of the decays that end at a token, less those that begin behind it
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
     const int i = 2 * lane + e;
-    ends[e] = v.reads[i] + v.corrects[i] - v.is_read[i];
-    all += v.read[i];
+    ends[e] = sums.reads[i] + sums.corrects[i] - sums.is_read[i];
+    all += sums.read[i];
   }
-  const float through =
-      fields[kEnter * kC + kC - 1] * (v.state[0] + v.state[1] + v.state[2] + v.state[3]);
-  all = lanes_sum<32>(all) + through;
+  all = lanes_sum<32>(all) +
+        factors[kThrough * kC] * (sums.state[0] + sums.state[1] + sums.state[2] + sums.state[3]);
   float behind = ends[0] + ends[1];
 #pragma unroll
   for (int step = 1; step < 32; step *= 2) {
     const float other = __shfl_down_sync(0xFFFFFFFFU, behind, static_cast<unsigned>(step));
     if (lane + step < 32) behind += other;
   }
-  const float rate = expf(device::to_float(p.a_log[head]));
-  const float bias = device::to_float(p.dt_bias[head]);
   float dlog = 0, dbias = 0;
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
     const int i = 2 * lane + e;
     const float total = all + behind - (e == 1 ? ends[0] : 0);
-    dlog += total * fields[kLog * kC + i];
-    if (i >= p.count(chunk)) continue;
-    const std::int64_t token = static_cast<std::int64_t>(chunk) * kC + i;
-    const float a = device::to_float(p.ba[token * p.ba_stride + p.value_heads + head]);
-    const float da = -total * rate * sigmoid_of(a + bias);
+    const float da = total * factors[kSlopes * kC + i];  // 0 behind the last token
+    dlog += total * factors[kLogs * kC + i];
     dbias += da;
-    Bf16* const to = p.dba + token * p.dba_stride;
-    to[head] = device::round_to<Bf16>(v.own_beta[i] * (1 - fields[kBeta * kC + i]));
-    to[p.value_heads + head] = device::round_to<Bf16>(da);
+    if (i >= p.count(of.chunk)) continue;
+    Bf16* const to = p.dba + (static_cast<std::int64_t>(of.chunk) * kC + i) * p.dba_stride;
+    to[of.head] = device::round_to<Bf16>(sums.own_beta[i] * (1 - factors[kStrength * kC + i]));
+    to[p.value_heads + of.head] = device::round_to<Bf16>(da);
   }
   dlog = lanes_sum<32>(dlog);
   dbias = lanes_sum<32>(dbias);
   if (lane != 0) return;
-  p.partials[2 * p.at(chunk, head)] = dlog;
-  p.partials[2 * p.at(chunk, head) + 1] = dbias;
+  p.partials[2 * p.at(of.chunk, of.head)] = dlog;
+  p.partials[2 * p.at(of.chunk, of.head) + 1] = dbias;
 }
 
 /// The sum of S dS' over all elements, a part for each warp.
@@ -246,122 +265,157 @@ __device__ __forceinline__ void multiply_states(float* state, const Place& at) {
   if (at.lane == 0) state[at.warp] = sum;
 }
 
-__global__ void __launch_bounds__(kThreads, 1) gradient_kernel(const Chunked c) {
+__device__ __forceinline__ void copy_documents(const Arrays<Bf16, float>& p, int chunk, int* to) {
+  if (threadIdx.x < kC) to[threadIdx.x] = p.document(chunk, static_cast<int>(threadIdx.x));
+}
+
+__global__ void __launch_bounds__(kThreads, 1)
+    gradient_kernel(const Chunked c, const __grid_constant__ CUtensorMap qkv,
+                    const __grid_constant__ CUtensorMap dy) {
   const Arrays<Bf16, float>& p = c.arrays;
-  const int chunk = static_cast<int>(blockIdx.x), key_head = static_cast<int>(blockIdx.y);
   const int warp = uniform_warp_index(), heads = p.value_heads / p.key_heads;
   const bool reads = warp < 4;
   const Place place;
   const std::uint32_t tiles = shared_address(shared_bytes);
-  Vectors& v = *reinterpret_cast<Vectors*>(shared_bytes + kField);
-  float* const sums = v.sums[reads ? 0 : 1];
-  const std::int64_t token = static_cast<std::int64_t>(chunk) * kC;
-  {
-    const int thread = static_cast<int>(threadIdx.x);
-    const Bf16* q = p.qkv + token * p.qkv_stride + static_cast<std::int64_t>(key_head) * kWide;
-    copy_tiles<2, kThreads>(tiles + kQ, q, p.qkv_stride, p.count(chunk), thread);
-    copy_tiles<2, kThreads>(tiles + kK, q + p.keys(), p.qkv_stride, p.count(chunk), thread);
-    if (thread < kC) v.documents[thread] = p.document(chunk, thread);
-    copy_head(c, chunk, key_head * heads, v.fields[0], thread);
+  Vectors& v = *reinterpret_cast<Vectors*>(shared_bytes + kVectors);
+  const int left = p.chunks() * p.key_heads - static_cast<int>(blockIdx.x);
+  const int grid = static_cast<int>(gridDim.x), items = (left + grid - 1) / grid * heads;
+  griddepcontrol_wait();
+  copy_documents(p, Item(p, 0).chunk, v.documents[0]);
+  if (threadIdx.x == 0) {
+    for (Mbarrier* const barrier : {&v.keys, &v.rows, &v.s, &v.ds}) mbarrier_init(barrier, 1);
+    mbarrier_init(&v.free, kThreads);
+    mbarrier_init_fence();
+    const Item first(p, 0);
+    load_rows(c, first, 0, &dy, v);
+    load_state(shared_bytes + kS, c, first, c.states, &v.s);
+    load_state(shared_bytes + kDs, c, first, c.dstates, &v.ds);
+    load_keys(p, first, &qkv, v);
   }
+  __syncthreads();
   float total[kWide / 2];
 #pragma unroll
   for (float& value : total) value = 0;
 #pragma unroll 1
-  for (int member = 0; member < heads; ++member) {
+  for (int index = 0; index < items; ++index) {
     const Place at = place.again();
-    const int head = key_head * heads + member;
-    const float* const fields = v.fields[member % 2];
-    const auto row_factors = [&](Field one, Field other) {
-      const float *a = fields + one * kC + at.row, *b = fields + other * kC + at.row;
-      return make_float2(a[0] * b[0], a[8] * b[8]);
+    const int turn = index % 2, unit = index / heads;
+    const float* const factors = v.factors[turn];
+    Sums& sums = v.sums[turn];
+    const auto row_factors = [&](Factor which) {
+      const float* const of = factors + which * kC + at.row;
+      return make_float2(of[0], of[8]);
     };
-    async_copy_wait<1>();
-    fence_proxy_async();
-    __syncthreads();
-    if (at.warp == 0) {
-      const float log[2] = {fields[kLog * kC + 2 * at.lane], fields[kLog * kC + 2 * at.lane + 1]};
-      float both[2];
-      sum_logs(log, both, at.lane);
-      sums[2 * at.lane] = both[0];
-      sums[2 * at.lane + 1] = both[1];
-    }
-    const float* const q_norm = fields + kQNorm * kC;
-    const float* const k_norm = fields + kKNorm * kC;
-    const float* const beta = fields + kBeta * kC;
+    const std::uint32_t rows = tiles + (reads ? kDy : kW), u = tiles + kU + turn * kKeyBytes;
     float d[kC / 2], x[kWide / 2];
     std::uint32_t a[kC / 4];
-    issue_product<kC, false>(d, tiles + (reads ? kDy : kW), tiles + kU);
-    async_copy_wait<0>();
-    fence_proxy_async();
+    mbarrier_wait(&v.rows, turn);
+    issue_product<kC, false>(d, rows, u);
     wgmma_wait_group<0>();
     pin_registers(d);
-    __syncthreads();
-    set_diagonal(reads ? v.own : v.own_beta, d, at);
-    const float2 rows =
-        reads ? make_float2(q_norm[at.row], q_norm[at.row + 8])
-              : make_float2(-beta[at.row] * k_norm[at.row], -beta[at.row + 8] * k_norm[at.row + 8]);
-    decay_pairs<true>(d, rows, k_norm, sums, v.documents, at);
+    set_diagonal(reads ? sums.own : sums.own_beta, d, at);
+    float2 weights = row_factors(reads ? kQueryNorm : kKeyNorm);
+    if (!reads) {
+      const float2 strength = row_factors(kStrength);
+      weights = {-strength.x * weights.x, -strength.y * weights.y};
+    }
+    decay_pairs<true>(d, weights, factors + kKeyNorm * kC, factors + kSums * kC,
+                      v.documents[unit % 2], at);
     to_operand(a, d);
-    issue_product<kWide, true>(x, tiles + (reads ? kDy : kW), tiles + kS);
+    mbarrier_wait(&v.s, turn);
+    issue_product<kWide, true>(x, rows, tiles + kS);
     store_pairs(tiles + (reads ? kD : kE), a, at);
-    if (reads) multiply_states(v.state, at);
+    if (reads) {
+      mbarrier_wait(&v.ds, turn);
+      multiply_states(sums.state, at);
+    }
     wgmma_wait_group<0>();
     pin_registers(x);
-    const float2 enter = row_factors(kEnter, reads ? kQNorm : kKNorm);
-    if (reads)
-      scale_rows(x, enter.x, enter.y);
-    else
-      scale_rows(x, -beta[at.row] * enter.x, -beta[at.row + 8] * enter.y);
+    mbarrier_arrive(&v.free);
+    if (threadIdx.x == 0 && index + 1 < items) {
+      mbarrier_wait(&v.free, turn);
+      const Item next(p, index + 1);
+      load_rows(c, next, index + 1, &dy, v);
+      load_state(shared_bytes + kS, c, next, c.states, &v.s);
+    }
+    __syncwarp();
+    const float2 enter = row_factors(reads ? kReads : kCorrects);
+    const float sign = reads ? 1 : -1;
+    scale_rows(x, sign * enter.x, sign * enter.y);
+    if (index % heads == 0) mbarrier_wait(&v.keys, unit % 2);
     issue_columns<kWide, 4>(x, a, tiles + kK, true);
     wgmma_wait_group<0>();
     pin_registers(x);
     keep_operand(a);
-    set_rows(reads ? v.reads : v.corrects, row_products(x, tiles + (reads ? kQ : kK), at), at);
-    // D and E are there, of both warpgroups.
-    const float2 norms = row_factors(kQNorm, kKNorm);
+    set_rows(reads ? sums.reads : sums.corrects, row_products(x, tiles + (reads ? kQ : kK), at),
+             at);
+    // D and E weigh pairs but those of a token with itself: these follow, without decay.
+    const float2 q_norm = row_factors(kQueryNorm), k_norm = row_factors(kKeyNorm);
+    const float2 own = {q_norm.x * k_norm.x, q_norm.y * k_norm.y};
+    const float2 own_reads = {own.x * sums.own[at.row], own.y * sums.own[at.row + 8]};
+    add_rows(total, x, reads ? own_reads : make_float2(0, 0), tiles + kK, at);
+    __syncthreads();  // D and E are there
+    auto* const handed = reinterpret_cast<float4*>(shared_bytes + kSum) + 32 * at.warp + at.lane;
     if (reads) {
-      __syncwarp();
-      const float2 own = {norms.x * v.own[at.row], norms.y * v.own[at.row + 8]};
-      add_rows(total, x, own, tiles + kK, at);
+      issue_product<kWide, true>(x, u, tiles + kDs);
+      wgmma_wait_group<0>();
+      pin_registers(x);
+      const float2 writes = row_factors(kWrites);
+      scale_rows(x, writes.x, writes.y);
+      set_rows(sums.read, row_products(x, tiles + kK, at), at);
+#pragma unroll
+      for (int j = 0; j < kWide / 8; ++j)
+        handed[j * kGroup] = make_float4(x[4 * j], x[4 * j + 1], x[4 * j + 2], x[4 * j + 3]);
     } else {
-      add_rows(total, x, make_float2(0, 0), tiles + kK, at);
-      issue_product<kWide, true>(x, tiles + kU, tiles + kDs);
+      issue_transposed<false>(x, tiles + kD, tiles + kQ);
+      issue_transposed<true>(x, tiles + kE, tiles + kK);
       wgmma_wait_group<0>();
       pin_registers(x);
     }
     __syncthreads();
-    if (member + 1 < heads)
-      copy_head(c, chunk, head + 1, v.fields[(member + 1) % 2], 32 * warp + fresh_lane());
+    if (threadIdx.x == 0 && index + 1 < items)
+      load_state(shared_bytes + kDs, c, Item(p, index + 1), c.dstates, &v.ds);
     if (!reads) {
+#pragma unroll
+      for (int j = 0; j < kWide / 8; ++j) {
+        const float4 four = handed[j * kGroup];
+        x[4 * j] += four.x;
+        x[4 * j + 1] += four.y;
+        x[4 * j + 2] += four.z;
+        x[4 * j + 3] += four.w;
+      }
       const Place late = place.again();
-      const float2 leave = row_factors(kLeave, kKNorm);
-      scale_rows(x, leave.x, leave.y);
-      set_rows(v.read, row_products(x, tiles + kK, late), late);
-      issue_transposed(x, tiles + kD, tiles + kQ);
-      issue_transposed(x, tiles + kE, tiles + kK);
-      wgmma_wait_group<0>();
-      pin_registers(x);
-      set_rows(v.is_read, row_products(x, tiles + kK, late), late);
-      const float2 own = {norms.x * v.own[late.row], norms.y * v.own[late.row + 8]};
-      add_rows(total, x, own, tiles + kQ, late);
+      set_rows(sums.is_read, row_products(x, tiles + kK, late), late);
+      const float2 own_read = {own.x * sums.own[late.row], own.y * sums.own[late.row + 8]};
+      add_rows(total, x, own_read, tiles + kQ, late);
     }
+    const bool last = index % heads == heads - 1;
+    if (last && index + 1 < items)
+      copy_documents(p, Item(p, index + 1).chunk, v.documents[(unit + 1) % 2]);
     __syncthreads();
-    if (warp == 0) store_gates(p, chunk, head, v, fields, at.lane);
+    const Item of(p, index);
+    if (warp == 0) store_gates(p, of, sums, factors, at.lane);
+    if (!last) continue;
+    Bf16* const to = p.dqkv + static_cast<std::int64_t>(of.chunk) * kC * p.dqkv_stride +
+                     static_cast<std::int64_t>(of.key_head) * kWide;
+    store_gradient(to + (reads ? 0 : p.keys()), p.dqkv_stride, p.count(of.chunk), total,
+                   tiles + (reads ? kQ : kK), factors + (reads ? kQueryNorm : kKeyNorm) * kC,
+                   reads ? kWide : 1, shared_bytes + kSum + (reads ? 0 : kKeyBytes), place.again());
+#pragma unroll
+    for (float& value : total) value = 0;
+    __syncthreads();  // q and k have been read
+    if (threadIdx.x == 0 && index + 1 < items) load_keys(p, Item(p, index + 1), &qkv, v);
+    __syncwarp();
   }
-  const Place at = place.again();
-  Bf16* const to = p.dqkv + token * p.dqkv_stride + static_cast<std::int64_t>(key_head) * kWide;
-  const float* const fields = v.fields[(heads - 1) % 2];
-  store_gradient(to + (reads ? 0 : p.keys()), p.dqkv_stride, p.count(chunk), total,
-                 tiles + (reads ? kQ : kK), fields + (reads ? kQNorm : kKNorm) * kC,
-                 reads ? kWide : 1, shared_bytes + (reads ? kDy : kU), at);
 }
 
 }  // namespace
 
 int launch_gradients(const Chunked& c, void* stream) {
-  return launch_blocks(gradient_kernel, c.arrays.chunks(), c.arrays.key_heads, kThreads,
-                       kSharedBytes, stream, c);
+  const int units = c.arrays.chunks() * c.arrays.key_heads;
+  return launch_dependent_blocks(gradient_kernel, std::min(units, machine().multiprocessors), 1,
+                                 kThreads, kSharedBytes, stream, c, qkv_map(c.arrays),
+                                 dy_map(c.arrays));
 }
 
 }  // namespace stowage::kernels::gated_delta

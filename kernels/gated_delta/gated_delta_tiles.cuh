@@ -5,12 +5,14 @@
 #include "kernels/gated_delta/gated_delta_wgmma.hpp"
 #include "kernels/hopper/convert.cuh"
 #include "kernels/hopper/cp_async_16.cuh"
+#include "kernels/hopper/cp_async_bulk.cuh"
 #include "kernels/hopper/fence.cuh"
 #include "kernels/hopper/fresh_lane.cuh"
 #include "kernels/hopper/matrix_move.cuh"
 #include "kernels/hopper/mbarrier.cuh"
 #include "kernels/hopper/named_barrier.cuh"
 #include "kernels/hopper/stmatrix_trans.cuh"
+#include "kernels/hopper/tensor_map.hpp"
 #include "kernels/hopper/warp.cuh"
 #include "kernels/hopper/wgmma.cuh"
 
@@ -72,12 +74,32 @@ __device__ __forceinline__ void copy_tiles(std::uint32_t tile, const Bf16* from,
   }
 }
 
-/// The fields of a chunk and head.
-template <int kThreads>
-__device__ __forceinline__ void copy_fields(float* to, const float* from, int thread) {
-  if (thread < kFields * kC / 4) async_copy_16(shared_address(to + 4 * thread), from + 4 * thread);
-  static_assert(kFields * kC / 4 <= kThreads);
+/// A matrix in global memory as tiles of 64 rows of 64 columns; rows behind its last are zeros.
+inline CUtensorMap tile_map(const Bf16* base, std::int64_t rows, std::int64_t columns,
+                            std::int64_t stride) {
+  const std::uint64_t extents[] = {static_cast<std::uint64_t>(columns),
+                                   static_cast<std::uint64_t>(rows)};
+  const std::uint64_t strides[] = {static_cast<std::uint64_t>(stride) * sizeof(Bf16)};
+  constexpr std::uint32_t kBox[] = {64, kC};
+  return make_tensor_map(TensorMapType::bf16, base, extents, strides, kBox, Swizzle::b128);
 }
+inline CUtensorMap qkv_map(const Arrays<Bf16, float>& p) {
+  return tile_map(p.qkv, p.tokens, 2 * p.keys() + p.value_heads * std::int64_t{p.value_dim},
+                  p.qkv_stride);
+}
+inline CUtensorMap dy_map(const Arrays<Bf16, float>& p) {
+  const std::int64_t columns = p.value_heads * std::int64_t{p.value_dim};
+  return tile_map(p.dy, p.tokens, columns, columns);
+}
+
+/// Loads 128 columns of 64 tokens.
+__device__ __forceinline__ void load_wide(std::byte* to, const CUtensorMap* map, Mbarrier* barrier,
+                                          int column, int token) {
+  bulk_load_2d(to, map, barrier, column, token);
+  bulk_load_2d(to + kTileBytes, map, barrier, column + 64, token);
+}
+
+constexpr int kFactorBytes = kFactors * kC * 4, kWalkBytes = (kThrough + 1) * kC * 4;
 
 /// The values of neighbouring tokens at the columns of an accumulator, i of its 8 j + column.
 __device__ __forceinline__ float2 pair_of(const float* values, int j, const Place& at) {
@@ -137,6 +159,18 @@ __device__ __forceinline__ void load_transposed(std::uint32_t (&a)[4], std::uint
   ldmatrix_x4_trans(a, tile_address(tile, token, 2 * at.warp + at.lane / 8 % 2));
 }
 
+/// The same of all tokens of a chunk.
+__device__ __forceinline__ void load_tokens(std::uint32_t (&a)[kC / 4], std::uint32_t tile,
+                                            const Place& at) {
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    std::uint32_t some[4];
+    load_transposed(some, tile, k, at);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[4 * k + i] = some[i];
+  }
+}
+
 /// An accumulator rounded to the A operand of the next product.
 template <int kCount>
 __device__ __forceinline__ void to_operand(std::uint32_t (&a)[kCount],
@@ -170,16 +204,17 @@ __device__ __forceinline__ void scale_columns(float (&d)[kCount], const Factor& 
   }
 }
 
-/// Issues d (+)= a b, b (16 kSteps, kN) of tiles whose rows are along N (K-major).
-template <int kN, int kSteps>
-__device__ __forceinline__ void issue_rows(float (&d)[kN / 2], const std::uint32_t (&a)[4 * kSteps],
+/// Issues d (+)= a b, b (., kN) of tiles whose rows are along N (K-major): the steps [kFirst, kEnd)
+/// of 16 of K.
+template <int kN, int kFirst, int kEnd, int kCount>
+__device__ __forceinline__ void issue_rows(float (&d)[kN / 2], const std::uint32_t (&a)[kCount],
                                            std::uint32_t tile, bool add) {
   const std::uint64_t b = wgmma_descriptor(tile, Swizzle::b128, 16, 8 * row_bytes(Swizzle::b128));
   wgmma_fence();
 #pragma unroll
-  for (int k = 0; k < kSteps; ++k)
+  for (int k = kFirst; k < kEnd; ++k)
     Wgmma<kN>::template rs<0>(d, a[4 * k], a[4 * k + 1], a[4 * k + 2], a[4 * k + 3],
-                              advance(b, k / 4 * kTileBytes + k % 4 * 32), add || k > 0);
+                              advance(b, k / 4 * kTileBytes + k % 4 * 32), add || k > kFirst);
   wgmma_commit_group();
 }
 
@@ -208,11 +243,11 @@ __device__ __forceinline__ void keep_operand(std::uint32_t (&a)[kCount]) {
 constexpr int kTokenRoom = kC * 32;
 constexpr int kStateRoom = 16 * 2 * kWide;
 
-/// Stores a transposed result of 64 tokens, an A operand of the warp's 16 columns of V, as rows of
-/// `to` (of the warp's first column).
-__device__ __forceinline__ void store_tokens(Bf16* to, std::int64_t stride, int rows,
-                                             const std::uint32_t (&a)[16], std::byte* room,
-                                             const Place& at) {
+/// Stores a transposed result of 64 tokens, an A operand of the warp's 16 columns of V: 16 bytes at
+/// `to(token, half)`, of the tokens before `rows`.
+template <class To>
+__device__ __forceinline__ void store_tokens(const To& to, int rows, const std::uint32_t (&a)[16],
+                                             std::byte* room, const Place& at) {
   const std::uint32_t base = shared_address(room);
   const auto address = [base](int row, int half) {
     return base + static_cast<std::uint32_t>(row * 32 + ((half ^ (row >> 2 & 1)) << 4));
@@ -227,30 +262,41 @@ __device__ __forceinline__ void store_tokens(Bf16* to, std::int64_t stride, int 
   for (int i = at.lane; i < 2 * kC; i += 32) {
     const int row = i / 2, half = i % 2;
     if (row < rows)
-      *reinterpret_cast<uint4*>(to + row * stride + 8 * half) =
+      *reinterpret_cast<uint4*>(to(row, half)) =
           *reinterpret_cast<const uint4*>(room + (address(row, half) - base));
   }
 }
+/// As rows of a matrix, from the warp's first column on.
+__device__ __forceinline__ void store_rows(Bf16* to, std::int64_t stride, int rows,
+                                           const std::uint32_t (&a)[16], std::byte* room,
+                                           const Place& at) {
+  store_tokens([=](int row, int half) { return to + row * stride + 8 * half; }, rows, a, room, at);
+}
+/// As the warp's columns of a tile.
+__device__ __forceinline__ void store_tile(Bf16* tile, const std::uint32_t (&a)[16],
+                                           std::byte* room, const Place& at) {
+  const int chunk = 2 * at.warp;
+  store_tokens(
+      [=](int row, int half) { return tile + row * 64 + ((chunk + half) ^ (row & 7)) * 8; }, kC, a,
+      room, at);
+}
 
-/// Stores the warp's 16 rows of a state, an A operand, as rows of 128.
-__device__ __forceinline__ void store_state(Bf16* to, const std::uint32_t (&a)[32], std::byte* room,
-                                            const Place& at) {
+/// Stores the warp's 16 of 64 rows of a state, an A operand, as rows of two tiles.
+__device__ __forceinline__ void store_state(Bf16* tiles, const std::uint32_t (&a)[32],
+                                            std::byte* room, const Place& at) {
   const std::uint32_t base = shared_address(room);
-  const auto address = [base](int row, int chunk) {
-    return base + static_cast<std::uint32_t>(row * 2 * kWide + ((chunk ^ (row & 7)) << 4));
-  };
+  constexpr int kPanel = 16 * 128;
   __syncwarp();
 #pragma unroll
   for (int k = 0; k < kWide / 16; ++k)
-    stmatrix_x4(address(at.lane % 16, 2 * k + at.lane / 16), a[4 * k], a[4 * k + 1], a[4 * k + 2],
-                a[4 * k + 3]);
+    stmatrix_x4(tile_address(base + static_cast<std::uint32_t>(k / 4 * kPanel), at.lane % 16,
+                             2 * k % 8 + at.lane / 16),
+                a[4 * k], a[4 * k + 1], a[4 * k + 2], a[4 * k + 3]);
   __syncwarp();
 #pragma unroll
-  for (int i = at.lane; i < kWide / 8 * 16; i += 32) {
-    const int row = i / 16, chunk = i % 16;
-    *reinterpret_cast<uint4*>(to + row * kWide + 8 * chunk) =
-        *reinterpret_cast<const uint4*>(room + (address(row, chunk) - base));
-  }
+  for (int i = at.lane; i < 2 * kPanel / 16; i += 32)  // as they lie
+    *reinterpret_cast<uint4*>(tiles + (i / 128 * kC + 16 * at.warp) * 64 + i % 128 * 8) =
+        *reinterpret_cast<const uint4*>(room + 16 * i);
 }
 
 /// A state in fp32, (64, 128) of rows from `matrix` on, and back.
