@@ -67,6 +67,29 @@ TEST(passes, backward_overlaps_forward_of_the_next) {
   EXPECT_EQ(text(layers::train_side_by_side(1)), "F0 B0");
 }
 
+TEST(passes, leaves_of_several_microbatches_are_sections_of_their_own) {
+  const auto sections = [](const RankPasses& passes) {
+    std::string all;
+    for (const layers::PassSection& section : passes)
+      all += fmt::format("{} x {}, slot {}; ", section.name, section.repeat,
+                         section.passes.front().slot);
+    return all;
+  };
+  EXPECT_EQ(sections(layers::train_one_by_one(8)),
+            "first x 1, slot 0; body x 6, slot 1; last x 1, slot 2; ");
+  EXPECT_EQ(sections(layers::train_one_by_one(8, 8)), sections(layers::train_one_by_one(8)));
+  const RankPasses two = layers::train_one_by_one(8, 4);
+  EXPECT_EQ(sections(two),
+            "leaf0/first x 1, slot 0; leaf0/body x 2, slot 1; leaf0/last x 1, slot 2; "
+            "leaf1/first x 1, slot 3; leaf1/body x 2, slot 4; leaf1/last x 1, slot 5; ");
+  EXPECT_EQ(text(layers::train_one_by_one(4, 2)), "F0 B0 F2 B2 F3 B3 F5 B5");
+  for (const layers::PassSection& section : two)
+    for (const Pass& pass : section.passes) {
+      EXPECT_EQ(pass.accumulate, pass.slot > 0);
+      EXPECT_EQ(pass.last, pass.slot == 5);
+    }
+}
+
 /// A program of ops that are told as "a1>x" (writes x), "a2<x" (reads it), "a3=x" (updates it);
 /// those in capitals are exchanges.
 struct Told {
