@@ -53,5 +53,21 @@ TEST(run_data, evaluated_batches_must_have_a_target) {
   EXPECT_EQ(refused, 1);  // the one whose targets are not in the first batch
 }
 
+TEST(run_data, the_header_tells_what_is_masked_and_held_out) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("t.txt", std::string(64, 'b'));
+  folder.write("t.txt.mask", std::string(16, '\0') + std::string(48, '\1'));
+  const std::string keys[] = {"model.pattern=*-",   "data.path=" + path,
+                              "data.source=text",   "data.held_out_fraction=0.25",
+                              "train.seq_length=4", "train.global_batch_size=1"};
+  const Data data = open_data(Deck::parse("", "test", keys), 0, 1);
+  EXPECT_NE(data.text().find(", masked: 1 documents, 48 tokens, 25.00 % of the file masked"),
+            std::string::npos)
+      << data.text();
+  EXPECT_NE(data.held_out_text(0).find("its end: 1 documents, 16 tokens (25.00 % of all)"),
+            std::string::npos)
+      << data.held_out_text(0);
+}
+
 }  // namespace
 }  // namespace stowage::inputs

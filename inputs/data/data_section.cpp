@@ -85,9 +85,9 @@ std::vector<Row<DataConfig>> rows<DataConfig>() {
           {.key = "data.shuffle_documents",
            .numerics = true,
            .help =
-               "Documents that are trained on are packed in a random order of run.seed, the same "
-               "in each pass. false: in the order of the data. Either way the order of sequences "
-               "is random."}),
+               "Documents that are trained on are packed in a random order, which follows from "
+               "run.seed and is the same in each pass. false: in the order of the data. Either way "
+               "the order of sequences is random."}),
       row(&DataConfig::split_long,
           {.key = "data.long_documents",
            .numerics = true,

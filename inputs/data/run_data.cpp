@@ -78,7 +78,7 @@ std::string amount(const std::string& what, const PackingSummary& part) {
                      part.tokens + part.dropped_tokens);
 }
 
-/// ", 41.20 % of them masked": of the first so many tokens, if there are more.
+/// ", 41.20 % of the file masked": of the first so many tokens, if there are more.
 std::string masked_text(const TokenSource& source) {
   constexpr std::int64_t kMost = std::int64_t{1} << 26, kPiece = std::int64_t{1} << 20;
   const std::int64_t tokens = std::min(source.tokens(), kMost);
@@ -92,8 +92,8 @@ std::string masked_text(const TokenSource& source) {
   }
   const double share = 100 - 100 * static_cast<double>(predicted) / static_cast<double>(tokens);
   return tokens == source.tokens()
-             ? fmt::format(", {:.2f} % of them masked", share)
-             : fmt::format(", {:.2f} % of the first {} of them masked", share, tokens);
+             ? fmt::format(", {:.2f} % of the file masked", share)
+             : fmt::format(", {:.2f} % of its first {} tokens masked", share, tokens);
 }
 
 /// The files of a deck that names one or several.
@@ -151,7 +151,7 @@ std::string Data::text() const {
       text += fmt::format("{} {:.4g} % ", sources[i].name, 100 * train->share(i));
     const TokenSource& own = shuffled.empty() ? *sources[i].tokens : *shuffled[i];
     text += amount(own.description(), train->sequences()[i].summary());
-    if (own.masked()) text += masked_text(own);
+    if (own.masked()) text += masked_text(*sources[i].tokens);
   }
   return text;
 }

@@ -38,7 +38,7 @@ struct Data {
   std::vector<HeldOut> held_out;  ///< without those of fewer than two tokens
 
   /// What is trained on, for people: "text a.txt, masked: 38 documents, 9120 tokens, 41.20 % of
-  /// them masked".
+  /// the file masked".
   std::string text() const;
   /// What is held out, and how much of it an evaluation of so many batches takes.
   std::string held_out_text(std::int64_t batches) const;
