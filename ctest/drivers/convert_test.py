@@ -150,6 +150,24 @@ def mamba2_is_that_of_transformers(p):
 
 
 @case
+def the_quick_start_can_be_exported(p):
+    deck = pathlib.Path(__file__).parents[2] / "inputs" / "quickstart.toml"
+    pathlib.Path("book.txt").write_text("And the evening and the morning were a day.\n" * 200)
+    small = ["model.pattern=ME*-", "model.hidden_size=32", "model.ffn_hidden_size=32",
+             "train.seq_length=32", "train.global_batch_size=4", "eval.steps=1", "run.steps=2",
+             "optim.warmup_steps=1", "validate.finite_differences=off",
+             "validate.val_loss_below=100", "validate.val_loss_falling=false"]
+    p.run("train", deck, *small, "data.path=book.txt", "checkpoint.directory=ck")
+    p.run("convert", "export", "ck", "--out", "out")
+    config = json.loads(pathlib.Path("out/config.json").read_text())
+    assert config["model_type"] == "nemotron_h", config
+    assert config["hybrid_override_pattern"] == "ME*-", config
+    p.run("convert", "import", "out", "--out", "again", "--deck", "again.toml")
+    p.run("convert", "export", "again", "--out", "twice")
+    assert_same_tensors("out", "twice")
+
+
+@case
 def import_then_export_is_identical(p):
     for family in published.FAMILIES:
         model = FIXTURES / family / "model"
