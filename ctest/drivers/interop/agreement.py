@@ -1,4 +1,5 @@
-"""Runs of ours against what transformers computed: loss, logits, gradients, two optimizer steps."""
+"""Runs of ours against what transformers computed: loss, logits, gradients, two optimizer steps,
+greedy tokens."""
 import json
 import os
 import pathlib
@@ -115,6 +116,16 @@ def error_of_logits(programs, keys, outputs, tolerance):
     return relative_error(logits, outputs["logits"])
 
 
+def assert_greedy(programs, greedy, prompt):
+    """Behind the first tokens of `greedy` the likeliest ones are the others."""
+    made = len(greedy) - prompt
+    programs.run("generate", "it.toml", f"train.seq_length={len(greedy)}", "--prompt",
+                 " ".join(map(str, greedy[:prompt])), "--tokens", made, "--json", "greedy.jsonl")
+    tokens = json.loads(pathlib.Path("greedy.jsonl").read_text())["tokens"]
+    same = next((i for i in range(made) if tokens[i] != greedy[prompt + i]), made)
+    assert same == made, f"after {same} tokens {tokens[same]} is not {greedy[prompt + same]}"
+
+
 def check(family, what, found, limit):
     worst = max(found, key=found.get)
     print(f"{family}: largest relative error of {len(found)}, {what}: {found[worst]:.2e} of "
@@ -145,6 +156,7 @@ def compare(family, programs, folder):
     tolerance = TOLERANCE[outputs["logits"].dtype.name]
     keys = write_tokens(programs, outputs["tokens"])
     programs.run("convert", "import", folder / "model", "--out", "weights", "--deck", "it.toml")
+    assert_greedy(programs, outputs["greedy"], prompt=8)
     errors = {}
     gradients = published.read_safetensors(folder / "reference" / "gradient.safetensors")
     # Once from the checkpoint, once from the folder itself.

@@ -3,11 +3,11 @@
 
 Usage: make_reference.py FAMILY FOLDER [--seed N] [--double]. Needs torch, transformers and
 safetensors, on the CPU. Writes FOLDER/model as save_pretrained does, with a tokenizer.json that
-stands for one, and FOLDER/reference: outputs.safetensors (tokens, logits, loss),
-gradient.safetensors of the mean loss, and updated.safetensors, the weights after two steps of AdamW
-on the same batch. Gradients and weights have the names of published files. With --double all of it
-is fp64, also what transformers computes in fp32 whatever a model's type is: norms, rotary angles,
-scores of experts, scans.
+stands for one, and FOLDER/reference: outputs.safetensors (tokens, logits, loss, and a prompt with
+the 200 tokens that generate() takes behind it), gradient.safetensors of the mean loss, and
+updated.safetensors, the weights after two steps of AdamW on the same batch. Gradients and weights
+have the names of published files. With --double all of it is fp64, also what transformers computes
+in fp32 whatever a model's type is: norms, rotary angles, scores of experts, scans.
 """
 import argparse
 import copy
@@ -20,6 +20,8 @@ import transformers
 from safetensors.torch import save_file
 
 VOCABULARY, SEQUENCES, TOKENS = 32, 2, 24
+PROMPT, CONTINUED = 8, 200
+MARGIN = 1e-3  # of logits: far above what another order of sums changes in fp32
 # As the runs that are compared say it: ctest/drivers/interop/agreement.py.
 RATE, DECAY, BETAS, EPSILON, CLIP = 1e-2, 0.1, (0.9, 0.95), 1e-8, 1.0
 
@@ -201,6 +203,25 @@ def loss_and_gradients(model, tokens):
     return loss, logits, further
 
 
+def continue_greedily(model, tokens):
+    """Of the prompts whose continuation is clear, with the likeliest token ahead everywhere, the
+    one with the most different tokens behind it."""
+    found = []
+    for prompt in tokens.unfold(1, PROMPT, 4).reshape(-1, PROMPT):
+        with torch.no_grad():
+            made = model.generate(prompt[None], do_sample=False, eos_token_id=None, pad_token_id=0,
+                                  max_new_tokens=CONTINUED)[0]
+            logits = model(made[None], use_cache=False).logits[0, PROMPT - 1:-1]
+        assert len(made) == PROMPT + CONTINUED, made
+        best = logits.topk(2).values
+        clear = (best[:, 0] - best[:, 1]).min().item() > MARGIN
+        if clear and torch.equal(logits.argmax(-1), made[PROMPT:]):
+            found.append((len(set(made[PROMPT:].tolist())), made))
+    different, made = max(found, key=lambda one: one[0])
+    print(f"{different} different tokens of {CONTINUED} behind {made[:PROMPT].tolist()}")
+    return made
+
+
 def save_as_published(model, tensors, path):
     """Tensors with the names of parameters in memory, under the names that files have."""
     with tempfile.TemporaryDirectory() as folder:
@@ -244,6 +265,7 @@ def main():
     loss, logits, further = loss_and_gradients(model, tokens)
     outputs = {"tokens": tokens.int(), "loss": loss.detach().reshape(1),
                "logits": logits.detach().contiguous()}
+    outputs["greedy"] = continue_greedily(model, tokens).int()
     if further:
         counts = [SEQUENCES * (TOKENS - 1 - depth) for depth in range(1, len(further) + 1)]
         outputs["mtp_losses"] = torch.stack(further).detach() / torch.tensor(counts)
