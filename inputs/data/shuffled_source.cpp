@@ -49,8 +49,8 @@ class ShuffledSource final : public TokenSource {
   std::vector<std::string> files() const override { return source_.files(); }
 
  private:
-  /// Calls take(from, at, count) for runs of tokens [first, first + size) that are neighbours in the
-  /// source: `count` of them from its token `from` on are the `at`-th of these and the next.
+  /// Calls take(from, at, count) for runs of tokens [first, first + size) that are neighbours in
+  /// the source: `count` of them from its token `from` on are the `at`-th of these and the next.
   template <class Take>
   void each_run(std::int64_t first, std::int64_t size, const Take& take) const {
     auto d =

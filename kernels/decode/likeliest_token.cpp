@@ -26,8 +26,8 @@ void LikeliestToken::reference(const Operands<Pointers<S>>& o) const {
       if (logits[i] > logits[token]) token = i;
     }
     const A most = logits[token];
-    const A sum = ordered_sum<A>(vocabulary,
-                                 [=](std::int64_t i) { return exponential(logits[i] - most); });
+    const A sum =
+        ordered_sum<A>(vocabulary, [=](std::int64_t i) { return exponential(logits[i] - most); });
     o.tokens[row] = static_cast<std::int32_t>(token);
     o.log_probabilities[row] = finite ? -std::log(sum) : std::numeric_limits<A>::quiet_NaN();
   });

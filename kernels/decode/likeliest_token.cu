@@ -1,6 +1,7 @@
-// The likeliest token of each row of logits and its log-probability, by likeliest_token.hpp. A block
-// a row reads it twice, the second time from the second-level cache: for the largest logit, then for
-// the sum of exponentials. Both are joined lane by lane, then warp by warp, in a fixed order.
+// The likeliest token of each row of logits and its log-probability, by likeliest_token.hpp. A
+// block a row reads it twice, the second time from the second-level cache: for the largest logit,
+// then for the sum of exponentials. Both are joined lane by lane, then warp by warp, in a fixed
+// order.
 
 #include <cmath>
 
