@@ -48,7 +48,7 @@ inline std::int64_t symmetric_block(std::int64_t extent) {
 }
 
 /// Parts of the workspace for matrices of one shape: the other copy, A, the polynomial of A, and
-/// the sums of squares. By tiles also A times the polynomial, products of polynomials, and counters.
+/// the sums of squares. By tiles also A times the polynomial, products of polynomials, counters.
 template <class S>
 struct NewtonSchulzRoom {
   S* other = nullptr;
