@@ -220,8 +220,8 @@ void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const 
   const layers::Optimizer& optimizer = inputs::read<layers::OptimizerChoice>(deck_).row();
   const bool ema = inputs::read(deck_, &layers::OptimizerConfig::ema_decay) > 0;
   const layers::StateOptions state{.ema = ema, .optimizer = &optimizer, .type = type};
-  constexpr auto stage = parallel::Group::replicated_gradients;
-  const int owners = parallel::group_size(layout.shape, stage);
+  constexpr auto kStage = parallel::Group::replicated_gradients;
+  const int owners = parallel::group_size(layout.shape, kStage);
   const double cuts = parallel::group_size(layout.shape, parallel::Group::tensor);
   double sums_s = 0, gathers_s = 0, tail_s = 0, moved_bytes = 0;
   for (const auto& [group_and_kind, count] : elements.counts) {
@@ -254,7 +254,7 @@ void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const 
                             (rates.device_bytes_per_s * rates.memory_efficiency);
   }
   const double exchanges_s =
-      moved_bytes / rates.link_of(std::string(parallel::name(stage)), "exchange").bytes_per_s;
+      moved_bytes / rates.link_of(std::string(parallel::name(kStage)), "exchange").bytes_per_s;
   estimate.optimizer_s += std::max(elements.matrix_flops / owners / rates.flops_per_s, exchanges_s);
   const double forward_s = std::max(0.0, times.forward_s - exchange.forward_s);
   const double backward_s = std::max(0.0, times.backward_s + times.weights_s - exchange.backward_s);

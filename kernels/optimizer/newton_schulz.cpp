@@ -217,8 +217,9 @@ Cost NewtonSchulz::cost() const {
     ++shapes;
   }
   // By tiles squares, quotients and products are a launch each.
-  const auto most = static_cast<std::int64_t>(optimizer::kMostShapes);
-  cost.more_kernels += 3 * static_cast<double>((shapes + most - 1) / most) - 1;
+  const std::int64_t launches =
+      3 * ((shapes + optimizer::kMostShapes - 1) / optimizer::kMostShapes);
+  cost.more_kernels += static_cast<double>(launches) - 1;
   return cost;
 }
 
