@@ -202,14 +202,9 @@ template <class S, class A>
 STOWAGE_PORTABLE void finish(const Arrays<S, A>& p, int i) {
   const int parts = p.parts(), head = i / parts, part = i % parts;
   A* const to = part == 0 ? p.da_log + head : p.ddt_bias + head * (parts - 1) + part - 1;
-  constexpr int kAtOnce = 16;  // whose loads are in flight together
   A sum{0};
-  for (int first = 0; first < p.chunks(); first += kAtOnce) {
-    A some[kAtOnce];
-    for (int e = 0; e < kAtOnce; ++e)
-      some[e] = first + e < p.chunks() ? p.partials[p.at(first + e, head) * parts + part] : A{0};
-    for (int e = 0; e < kAtOnce; ++e) sum += some[e];
-  }
+  for (int chunk = 0; chunk < p.chunks(); ++chunk)
+    sum += p.partials[p.at(chunk, head) * parts + part];
   *to = (p.accumulate ? *to : A{0}) + sum;
 }
 
