@@ -15,7 +15,7 @@ std::string memory_picture(const execution::Program& program, const execution::P
                            const offload::Prediction& prediction, int columns, int rows);
 
 /// Where memory that outlives a step is: a bar of the device and, if it has any, one of the host,
-/// at one scale, with a letter for each class. What is transient, and what is offloaded, closes them.
+/// at one scale, with a letter for each class. At their ends is what is transient or offloaded.
 /// @param memory of the device in bytes; 0: not known
 std::string homes_picture(const forecast::TrainerPlan& run,
                           const forecast::CheckpointMemory& saving, std::size_t memory,

@@ -14,7 +14,8 @@ FOLDER = guide_ideas.FIGURES
 FIGURES = {"overview": guide_data.overview, "memory": guide_data.memory,
            "result_set": guide_data.result_set, "quickstart": guide_data.quickstart,
            "deck_to_result": guide_ideas.deck_to_result,
-           "states": guide_states.states, "grid": guide_ideas.grid, "pipeline": guide_ideas.pipeline,
+           "states": guide_states.states,
+           "grid": guide_ideas.grid, "pipeline": guide_ideas.pipeline,
            "step_memory": guide_ideas.step_memory, "folders": guide_ideas.folders}
 
 
