@@ -95,9 +95,9 @@ std::vector<Row<OffloadConfig>> rows<OffloadConfig>() {
           {.key = "offload.states",
            .help =
                "Optimizer states that have their home in pinned host memory and come to the device "
-                "for their update: none, all, master, ema (optim.ema_decay), moments (all but these "
-                "two) or a state's own name, such as adam_m. auto: as few of all as let what is "
-                "saved stay within "
+               "for their update: none, all, master, ema (optim.ema_decay), moments (all but these "
+               "two) or a state's own name, such as adam_m. auto: as few of all as let what is "
+               "saved stay within "
                "offload.device_budget_bytes; if none are left, the policy sees to the rest."}),
       row(&OffloadConfig::states_fraction,
           {.key = "offload.states_fraction",

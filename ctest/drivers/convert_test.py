@@ -19,6 +19,7 @@ import numpy
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "interop"))
 import agreement
 import published
+from agreement import assert_same_tensors
 
 from process_cases import Cases
 
@@ -38,15 +39,6 @@ def set_keys(folder, **keys):
     config = json.loads(path.read_text())
     config.update(keys)
     path.write_text(json.dumps(config))
-
-
-def assert_same_tensors(a, b):
-    a, b = published.read_folder(a), published.read_folder(b)
-    assert a.keys() == b.keys(), a.keys() ^ b.keys()
-    for name, values in a.items():
-        other = b[name]
-        assert values.dtype == other.dtype and values.shape == other.shape, name
-        assert values.tobytes() == other.tobytes(), name
 
 
 @case

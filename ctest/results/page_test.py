@@ -79,8 +79,7 @@ class PageTest(unittest.TestCase):
                   if one["published"]}
         self.assertEqual(len(stated), 3)
         for deck, rate in stated.items():
-            name = f"train_{deck.replace('-', '_')}.h5"
-            with h5py.File(PUBLISHED / name) as file:
+            with h5py.File(PUBLISHED / f"train_{deck.replace('-', '_')}.h5") as file:
                 measured = file["metrics/train/tokens_per_s"][()]
             self.assertLess(abs(rate / measured - 1), 1e-3, deck)
 

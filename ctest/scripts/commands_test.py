@@ -14,11 +14,12 @@ class Test(Tree):
         said = self.bash("scripts/test.sh")
         self.assertEqual(self.calls, [
             "bible gen1:1-rev22:21",
-            f"cmake --preset host -DSTOWAGE_TESTS=ON -DSTOWAGE_WERROR=OFF {LAUNCHERS}",
+            f"cmake --preset host -DSTOWAGE_TESTS=ON -DSTOWAGE_UNIT_TESTS=ON "
+            f"-DSTOWAGE_WERROR=OFF {LAUNCHERS}",
             "cmake --build --preset host --parallel 3",
             "ctest --preset host --parallel 4 --output-junit ctest.xml"])
         self.assertEqual(self.phases(said), [("set-up and configure", 300, "ok"),
-                                                  ("host build", 480, "ok"), ("tests", 720, "ok")])
+                                                  ("host build", 480, "ok"), ("tests", 600, "ok")])
         for line in ("CUDA compile           not run: preset host",
                      "clang-tidy             not run: only with --all",
                      "sanitizers             not run: only with --all"):
@@ -31,18 +32,18 @@ class Test(Tree):
         self.write_plot()
         self.stub("stowage_generate", folder=self.root / "build/host/bin")
         said = self.bash("scripts/test.sh", "--plain", "--all", "--", "-L", "unit")
-        def configured(preset, tests="ON", werror="ON"):
-            return (f"cmake --preset {preset} -DSTOWAGE_TESTS={tests} -DSTOWAGE_WERROR={werror} "
-                    f"{LAUNCHERS}")
+        def configured(preset, tests="ON", unit="ON", werror="ON"):
+            return (f"cmake --preset {preset} -DSTOWAGE_TESTS={tests} "
+                    f"-DSTOWAGE_UNIT_TESTS={unit} -DSTOWAGE_WERROR={werror} {LAUNCHERS}")
         train = ("build/host/bin/stowage_train inputs/quickstart.toml "
                  "run.output=runs/quickstart/quickstart.h5 "
                  "checkpoint.directory=runs/quickstart/checkpoint checkpoint.resume=never")
         self.assertEqual(self.calls[1:], [
-            configured("host"), "cmake --build --preset host --parallel 3",
+            configured("host", unit="OFF"), "cmake --build --preset host --parallel 3",
             "ctest --preset host --parallel 4 --output-junit ctest.xml -L unit",
             "python3 ctest/lint/tidy.py --tree build/host --jobs 3",
             configured("asan"), "cmake --build --preset asan --parallel 3",
-            "ctest --preset asan --parallel 2", configured("host", "OFF", "OFF"),
+            "ctest --preset asan --parallel 2", configured("host", "OFF", "OFF", "OFF"),
             "cmake --build --preset host --parallel 3 --target stowage_train stowage_generate",
             f"mpirun --oversubscribe --bind-to none -np 2 {train}",
             "stowage_generate inputs/quickstart.toml "
@@ -50,7 +51,7 @@ class Test(Tree):
             "--prompt In the beginning  --tokens 110 --temperature 0.7 --top-p 0.9",
             configured("plain"), "cmake --build --preset plain --parallel 3"])
         self.assertIn(("clang-tidy", 360, "ok"), self.phases(said))
-        self.assertIn(("sanitizers", 900, "ok"), self.phases(said))
+        self.assertIn(("sanitizers", 720, "ok"), self.phases(said))
         self.assertIn(("quick start", 60, "ok"), self.phases(said))
         self.assertIn(("plain build", 720, "ok"), self.phases(said))
 
@@ -61,7 +62,7 @@ class Test(Tree):
         self.stub("ctest", f'echo "12:kernels.norm" >{failed}; exit 8')
         said = self.bash("scripts/test.sh", "--plain", code=1)
         self.assertIn("\nTests that failed\n  kernels.norm\n", said)
-        self.assertIn(("tests", 720, "FAILED with code 8"), self.phases(said))
+        self.assertIn(("tests", 600, "FAILED with code 8"), self.phases(said))
         self.assertEqual(self.calls[-1], "cmake --build --preset plain --parallel 3")
         self.stub("cmake", '[ "$1" != --version ] || echo 3.25; [ "$1" != --build ]', "--version")
         said = self.bash("scripts/test.sh", code=1)
@@ -117,7 +118,8 @@ class Dev(Tree):
             "python3 ctest/lint/includes.py rooms --changed HEAD",
             "clang-format --dry-run --Werror kernels/norm.cpp kernels/norm.hpp kernels/gpu.cu "
             "ctest/kernels/norm_test.cpp", f"python3 {lint}",
-            f"cmake --preset host -DSTOWAGE_TESTS=ON -DSTOWAGE_WERROR=OFF {LAUNCHERS}",
+            f"cmake --preset host -DSTOWAGE_TESTS=ON -DSTOWAGE_UNIT_TESTS=ON "
+            f"-DSTOWAGE_WERROR=OFF {LAUNCHERS}",
             "ninja -C build/host -t targets all",
             "cmake --build --preset host --parallel 3 --target stowage_fast_tests_kernels "
             "test_kernels_norm",
@@ -162,10 +164,11 @@ class Lib(Tree):
         (tree / "build.ninja").touch()
         cache = tree / "CMakeCache.txt"
         for text, asked, calls in (("", "OFF", 0), ("", "ON", 1),
-                                   ("STOWAGE_TESTS:BOOL=ON", "ON", 0),
-                                   ("STOWAGE_TESTS:BOOL=ON", "ON ON", 1),
-                                   ("STOWAGE_TESTS:BOOL=ON\nSTOWAGE_WERROR:BOOL=ON", "ON ON", 0)):
-            cache.write_text(text + "\n")
+                                   ("STOWAGE_TESTS", "ON", 1), ("STOWAGE_TESTS", "ON OFF OFF", 0),
+                                   ("STOWAGE_TESTS STOWAGE_UNIT_TESTS", "ON", 0),
+                                   ("STOWAGE_TESTS STOWAGE_UNIT_TESTS", "ON ON", 1),
+                                   ("STOWAGE_TESTS STOWAGE_UNIT_TESTS STOWAGE_WERROR", "ON ON", 0)):
+            cache.write_text("".join(f"{name}:BOOL=ON\n" for name in text.split()))
             self.function(f"configure host {asked}")
             self.assertEqual(len(self.calls), calls, (text, asked))
 

@@ -402,7 +402,11 @@ def what_the_page_says_works(site):
     site.call(*words(links, programs, anywhere, ("DECK", site.deck)), RUN[0], "-e", "64K",
               "--samples", "2")
     left_out = " --ceilings ceilings.h5", " --ops ops.h5,ops_t.h5", ",links_8.h5"
-    site.call(*words(" " + plan, programs, ("DECK", site.deck), *((one, "") for one in left_out)))
+    # Two samples beside other tests may be of no link; the page's plan says so then.
+    done = subprocess.run(
+        words(" " + plan, programs, ("DECK", site.deck), *((one, "") for one in left_out)),
+        cwd=site.folder, env=site.env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0 or "--links links_2.h5: " in done.stderr, done.stderr
     number = site.call(*words(job, (" scripts/", f" {site.source}/scripts/"),
                               (" inputs/", f" {site.source}/inputs/")), RUN[0], "--samples", "1")
     site.finished(re.search(r"\d+", number).group())

@@ -6,9 +6,9 @@
 //   scan, rule:  a warp a row of a state (P, N) at a time, lanes along N, whose packs of four are
 //                one access where rows are made of them
 //
-// The rule needs a row twice, for what it holds of k and then for what k adds: rows of up to 128 with
-// one decay stay in registers, others are read again from the first-level cache. A block makes the
-// decays of a state's columns once, if each column has one.
+// The rule needs a row twice, for what it holds of k and then for what k adds. Rows of up to 128
+// with one decay stay in registers, others are read again from the first-level cache. A block makes
+// the decays of a state's columns once, if each column has one.
 
 #include "execution/dtype.hpp"
 #include "kernels/decode/decode_launch.hpp"

@@ -116,6 +116,15 @@ def error_of_logits(programs, keys, outputs, tolerance):
     return relative_error(logits, outputs["logits"])
 
 
+def assert_same_tensors(a, b):
+    a, b = published.read_folder(a), published.read_folder(b)
+    assert a.keys() == b.keys(), a.keys() ^ b.keys()
+    for name, values in a.items():
+        other = b[name]
+        assert values.dtype == other.dtype and values.shape == other.shape, name
+        assert values.tobytes() == other.tobytes(), name
+
+
 def assert_greedy(programs, greedy, prompt):
     """Behind the first tokens of `greedy` the likeliest ones are the others."""
     made = len(greedy) - prompt
