@@ -37,7 +37,7 @@ std::vector<Row<RunConfig>> rows<RunConfig>() {
           {{"layout", false}, {"ranks", true}}),
       row(&RunConfig::same_bits_leaves,
           {.key = "run.same_bits_leaves",
-           .range = at_least(0),
+           .range = between(0, 1048576),
            .numerics = true,
            .help = "Leaves of the tree of run.same_bits = \"ranks\": as many microbatches follow "
                    "one another in each and add up their gradients in place. Ranks with other "
