@@ -14,7 +14,7 @@ set(STOWAGE_HOST_ARCH "" CACHE STRING "-march= for host code, such as native; em
 set(STOWAGE_SANITIZE "" CACHE STRING "-fsanitize= for host code, such as address,undefined")
 option(STOWAGE_PRECOMPILE "Precompile what nearly every source of libraries includes" OFF)
 option(STOWAGE_TESTS "Build the regression suite" ON)
-option(STOWAGE_UNIT_TESTS "In it the tests that preset asan has: unit tests of one process" ON)
+option(STOWAGE_UNIT_TESTS "In it the tests that preset asan has, those with the label sanitized" ON)
 option(STOWAGE_WERROR "Treat warnings as errors" OFF)
 option(STOWAGE_PORTABLE "Make programs that start when copied to another machine" OFF)
 
