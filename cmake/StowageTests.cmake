@@ -1,13 +1,12 @@
 # The functions of which the CMakeLists.txt of every folder of ctest/ is made.
 #
 #   stowage_test(NAME <folder>.<unit> SOURCES <file>... LIBS <target>... LABELS <label>...
-#                [EACH_CASE] [NP <ranks>...] [TIMEOUT <seconds, 120>] [THREADS <OpenMP threads, 2>]
-#                [NEEDS_CUDA] [DEFINITIONS <def>...] [CUDA_SOURCES <file.cu>...] [WGMMA_SOURCES <file.cu>...])
-#     A GoogleTest program and its entry in ctest, <folder>.<unit>. EACH_CASE: one entry for each case,
-#     <folder>.<suite>.<case>, for programs of many seconds. NP: one entry for each number of ranks,
-#     <folder>.<unit>.np<N>, through mpirun. Labels: unit | regression | lint, plus gpu, mpi, matrix, slow.
-#     A gpu test skips itself (GTEST_SKIP) without a device. NEEDS_CUDA: it is made in builds with CUDA
-#     alone, so preset asan has no such test.
+#                [NP <ranks>...] [TIMEOUT <seconds, 120>] [THREADS <OpenMP threads, 2>] [NEEDS_CUDA]
+#                [DEFINITIONS <def>...] [CUDA_SOURCES <file.cu>...] [WGMMA_SOURCES <file.cu>...])
+#     A GoogleTest program and its entry in ctest, <folder>.<unit>. NP: one entry for each number of
+#     ranks, <folder>.<unit>.np<N>, through mpirun. Labels: unit | regression | lint, plus gpu, mpi,
+#     matrix, slow. A gpu test skips itself (GTEST_SKIP) without a device. NEEDS_CUDA: it is made in
+#     builds with CUDA alone, so preset asan has no such test.
 #
 #   stowage_process_tests(NAME <folder>.<unit> SCRIPT <file.py> [ARGUMENTS <arg>...] [TIMEOUT <seconds, 300>]
 #                         [LABELS <label>...] [PROPERTIES <property> <value>...])
@@ -37,7 +36,7 @@ endfunction()
 
 function(stowage_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg
-    "EACH_CASE;NEEDS_CUDA" "NAME;TIMEOUT;THREADS" "SOURCES;LIBS;LABELS;NP;DEFINITIONS;CUDA_SOURCES;WGMMA_SOURCES")
+    "NEEDS_CUDA" "NAME;TIMEOUT;THREADS" "SOURCES;LIBS;LABELS;NP;DEFINITIONS;CUDA_SOURCES;WGMMA_SOURCES")
   if(NOT arg_NAME MATCHES "^[a-z0-9_]+\\.[a-z0-9_.]+$")
     message(FATAL_ERROR "stowage_test: NAME must be <folder>.<unit>, not '${arg_NAME}'")
   endif()
@@ -51,7 +50,9 @@ function(stowage_test)
   string(REPLACE "." "_" program "test_${arg_NAME}")
   if("unit" IN_LIST arg_LABELS AND NOT arg_NP AND NOT arg_NEEDS_CUDA
       AND NOT arg_LABELS MATCHES "mpi|gpu|lint")
-    if(NOT STOWAGE_UNIT_TESTS)
+    if(NOT STOWAGE_UNIT_TESTS)  # its name stays known
+      add_test(NAME ${arg_NAME} COMMAND ${CMAKE_COMMAND} -E false)
+      set_tests_properties(${arg_NAME} PROPERTIES DISABLED TRUE)
       return()
     endif()
     list(APPEND arg_LABELS sanitized)
@@ -97,11 +98,7 @@ function(stowage_test)
       endif()
     endif()
     target_link_libraries(${program} PRIVATE GTest::gtest GTest::gtest_main)
-    if(arg_EACH_CASE)
-      stowage_test_cases()
-    else()
-      stowage_test_program()
-    endif()
+    stowage_test_program()
   endif()
 endfunction()
 
@@ -122,26 +119,6 @@ macro(stowage_test_program)
     TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT} LABELS "${arg_LABELS}"
     SKIP_REGULAR_EXPRESSION "${STOWAGE_ALL_SKIPPED}"
     ENVIRONMENT "OMP_NUM_THREADS=${arg_THREADS};${STOWAGE_ONE_PROCESS}")
-endmacro()
-
-# One ctest entry per case. Properties that are lists are set by a second script, after discovery:
-# gtest_discover_tests splits them (CMake issue 19690).
-macro(stowage_test_cases)
-  include(GoogleTest)
-  gtest_discover_tests(${program}
-    TEST_PREFIX "${folder}." TEST_LIST ${program}_cases DISCOVERY_TIMEOUT 30
-    PROPERTIES TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT})
-  if(NOT arg_THREADS)
-    set(arg_THREADS 2)
-  endif()
-  set(properties "${CMAKE_CURRENT_BINARY_DIR}/${program}_properties.cmake")
-  file(WRITE "${properties}"
-"foreach(case IN LISTS ${program}_cases)
-  set_tests_properties(\"\${case}\" PROPERTIES LABELS \"${arg_LABELS}\"
-    ENVIRONMENT \"OMP_NUM_THREADS=${arg_THREADS};${STOWAGE_ONE_PROCESS}\")
-endforeach()
-")
-  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${properties}")
 endmacro()
 
 # What a test of so many ranks counts against ctest's parallel jobs.

@@ -42,8 +42,10 @@ if [[ " $* " == *" --longest "* || " $* " == *" --ranks "* ]]; then  # searches:
   arguments+=("model.pattern=M*-E")
 elif [[ " $* " == *" --largest "* ]]; then  # of which few fit
   arguments+=("model.pattern=M*-" model.ffn_hidden_size=393216)
-elif [[ $* == *30b-one-gpu* ]]; then  # half a minute
+elif [[ $* == *30b-one-gpu* ]]; then  # plans of large models take up to half a minute
   arguments+=("model.pattern=MEM*E")
+elif [[ $* == *nano-9b-v2* ]]; then
+  arguments+=("model.pattern=M-M*-")
 fi
 exec {program} "${{arguments[@]}}"
 """

@@ -228,11 +228,11 @@ class NewtonSchulzCase final : public OperatorCase<kernels::NewtonSchulz> {
     pointers.workspace = room.data();
     on_host([&] { one.reference<double>(pointers); });
     enqueue(implementation, gpu_.queue());
-    // Of five iterations: what is left where the polynomial's terms cancel
-    // (newton_schulz_tolerance).
+    // Of five iterations in fp16: what is left where the polynomial's terms cancel
+    // (newton_schulz_tolerance). Fp16 has three bits more than bf16, to which X is rounded at last.
     constexpr double kLost = 33;
-    return {{"x", relative_error(first(), expected), kLost * execution::epsilon(Dtype::bf16), false,
-             "the first matrix"}};
+    return {{"x", relative_error(first(), expected),
+             (kLost / 8 + 1) * execution::epsilon(Dtype::bf16), false, "the first matrix"}};
   }
 
  private:
