@@ -138,6 +138,11 @@ class Bundle(Tree):
         self.assertIn(f"-DCMAKE_PREFIX_PATH={self.folder}/work/dependencies", build)
         self.assertRegex(build, r"-DKokkos_ROOT=\S+/cache/kokkos-3.4.1-\w{10} .* -DX=1$")
         self.assertFalse(any(call.startswith(("apt-get", "git", "curl")) for call in self.calls))
+        made = next(call for call in self.calls if "--target stowage_programs" in call)
+        tests = set(re.findall(r" (test_\S+)", made))
+        self.assertEqual(len(tests), 3)
+        for test in tests:
+            self.assertRegex(test, self.programs_of_tests())
         train, = (call for call in self.calls if "stowage_train" in call)
         self.assertIn(" -np 2 ", train)
         accept = self.calls[-1]
@@ -155,6 +160,13 @@ class Bundle(Tree):
         (top / "stowage/scripts/README.md").write_text("other")
         self.assertIn("are not those that were packed", self.bash(top / "run.sh", code=3))
         self.assertIn("unknown argument 'x'", self.bash(top / "run.sh", "x", code=2))
+
+    @staticmethod
+    def programs_of_tests():
+        """A pattern of the targets that stowage_test() of cmake/StowageTests.cmake makes."""
+        names = [name for path in (SOURCE / "ctest").rglob("CMakeLists.txt")
+                 for name in re.findall(r"stowage_test\(NAME (\S+)", path.read_text())]
+        return "^test_(" + "|".join(names).replace(".", "_").replace("${unit}", r"\w+") + ")$"
 
     def test_a_bundle_knows_its_commit(self):
         top = self.unpacked()

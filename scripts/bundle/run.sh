@@ -113,15 +113,15 @@ dependencies() {
 
 tests=(kernels.norm offload.planner results.files)
 build_stowage() {
-  local preset=host
+  local preset=host targets=("${tests[@]/#/test_}")
   [ "$cuda" = OFF ] || preset=cuda
   cd "$source"
   PKG_CONFIG_PATH=$prefix/lib/pkgconfig:${PKG_CONFIG_PATH:-} \
     cmake --preset "$preset" "${make_with[@]}" -B "$to/build" -DSTOWAGE_KOKKOS=SYSTEM \
     -DKokkos_ROOT="$(cached_kokkos)" -DCMAKE_PREFIX_PATH="$prefix" \
-    -DFETCHCONTENT_FULLY_DISCONNECTED=ON "${arguments[@]}"
+    "${arguments[@]}"
   cmake --build "$to/build" --parallel "$(jobs_for_build)" \
-    --target stowage_programs "${tests[@]/#/test_}"
+    --target stowage_programs "${targets[@]//./_}"
 }
 
 run_tests() {
