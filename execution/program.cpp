@@ -42,6 +42,7 @@ Tensor Program::add(TensorInfo info) {
   }
   const int id = static_cast<int>(tensors_.size());
   by_name_.emplace(info.name, id);
+  if (info.whole) parts_[info.whole.id].push_back(id);
   tensors_.push_back(std::move(info));
   return Tensor{id};
 }
@@ -141,12 +142,14 @@ Range Program::resolve(const Use& use) const {
 
 std::vector<Use> Program::uses(Tensor whole, Range range, Access access) const {
   const Range all = resolve({whole, access, range});
+  const auto known = parts_.find(whole.id);
+  if (known == parts_.end()) return {{whole, access, all}};
   std::vector<Range> parts;
-  for (const TensorInfo& info : tensors_)
-    if (info.whole == whole)
-      parts.push_back({std::max(all.begin, info.first),
-                       std::min(all.end, info.first + info.buffers.front().elements())});
-  if (parts.empty()) return {{whole, access, all}};
+  for (const int id : known->second) {
+    const TensorInfo& info = tensors_[id];
+    parts.push_back({std::max(all.begin, info.first),
+                     std::min(all.end, info.first + info.buffers.front().elements())});
+  }
   std::erase_if(parts, [](const Range& part) { return part.begin >= part.end; });
   std::sort(parts.begin(), parts.end(),
             [](const Range& a, const Range& b) { return a.begin < b.begin; });

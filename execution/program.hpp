@@ -106,6 +106,7 @@ class Program {
   std::vector<Section> sections_;
   std::vector<Scope> scopes_;
   std::unordered_map<std::string, int> by_name_;
+  std::unordered_map<int, std::vector<int>> parts_;  ///< of a bucket: its tensors in use
   int scope_ = -1;
   bool finished_ = false;
 };

@@ -195,6 +195,7 @@ void LayoutSearch::improve(std::size_t wanted) {
 
 void LayoutSearch::make_plans(Candidate& candidate) {
   candidate.planned = true;
+  again_.clear();
   make_plans(candidate, Saved::as_asked);
   if (!candidate.refused.empty()) make_plans(candidate, Saved::again);
 }
@@ -212,7 +213,7 @@ void LayoutSearch::make_plans(Candidate& candidate, Saved saved) {
     candidate.step_s *= candidate.estimate.step_s() / estimator_.estimate(planned).step_s();
 }
 
-void LayoutSearch::add_plan(Candidate& candidate, const Layout& layout, int rank) const {
+void LayoutSearch::add_plan(Candidate& candidate, const Layout& layout, int rank) {
   if (!candidate.refused.empty()) return;
   TrainerOptions options = layout_options(deck_, data_, layout, rank);
   const double rest = memory_ - candidate.estimate.persistent_bytes;
@@ -223,13 +224,14 @@ void LayoutSearch::add_plan(Candidate& candidate, const Layout& layout, int rank
       options.planner.policy.device_budget_bytes = static_cast<std::int64_t>(memory_);
     }
     if (candidate.saved == Saved::again) {
-      options.planner.policy = full_recompute(
-          options.planner.policy, TrainerPlan(options).training().back()->recorded.program);
+      if (!again_.contains(rank)) note_again(rank, options, TrainerPlan(options));
+      options.planner.policy = again_.at(rank);
       for (const offload::ModuleName& module : options.planner.policy.recompute)
         if (std::ranges::find(candidate.recompute, module.name) == candidate.recompute.end())
           candidate.recompute.push_back(module.name);
     }
     const TrainerPlan made(options);
+    if (candidate.saved == Saved::as_asked) note_again(rank, options, made);
     const execution::Plan& plan = made.training().back()->plan;
     const CheckpointMemory checkpoints = planned_checkpoints(deck_, made);
     const auto device = static_cast<double>(plan.device_bytes() + checkpoints.device_bytes());
@@ -246,6 +248,12 @@ void LayoutSearch::add_plan(Candidate& candidate, const Layout& layout, int rank
     if (error.exit() != execution::Exit::usage) throw;
     candidate.refused = error.what();
   }
+}
+
+/// Keeps the policy by which a rank computes all again that the plan saves.
+void LayoutSearch::note_again(int rank, const TrainerOptions& options, const TrainerPlan& plan) {
+  again_[rank] =
+      full_recompute(options.planner.policy, plan.training().back()->recorded.program);
 }
 
 void LayoutSearch::no_layout() const {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -73,7 +74,8 @@ class LayoutSearch {
   void improve(std::size_t wanted);
   void make_plans(Candidate& candidate);
   void make_plans(Candidate& candidate, Saved saved);
-  void add_plan(Candidate& candidate, const Layout& layout, int rank) const;
+  void add_plan(Candidate& candidate, const Layout& layout, int rank);
+  void note_again(int rank, const TrainerOptions& options, const TrainerPlan& plan);
   void tell_progress(int number, const Layout& layout) const;
   [[noreturn]] void no_layout() const;
 
@@ -84,6 +86,7 @@ class LayoutSearch {
   PlannedData data_ = planned_data(deck_);
   LayoutEstimator estimator_{deck_, data_, effort_ == Effort::quick};
   std::vector<Candidate> candidates_;
+  std::map<int, offload::Policy> again_;  ///< by stage of the candidate at hand: all computed again
   std::string refused_;  ///< the last reason against a cut
   static constexpr std::int64_t kNoBatch = std::numeric_limits<std::int64_t>::max();
   std::int64_t least_batch_ = kNoBatch;
