@@ -84,6 +84,13 @@ TEST(linear_gpu, more_rows_than_a_chunk) {
   check(random, {23000, 128, 16}, Dtype::bf16, Dtype::fp32);
 }
 
+// Three gradients of the weight do not fit into the scratch memory: Nemotron 3 Super's router.
+TEST(linear_gpu, a_router_of_many_wide_experts) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  check(random, {300, 512, 4096}, Dtype::bf16, Dtype::fp32);
+}
+
 // Split sums: a long inner dimension and few tiles.
 TEST(linear_gpu, repeats_to_the_bit) {
   STOWAGE_NEED_GPU();

@@ -34,10 +34,9 @@ std::int64_t chunk_rows(std::int64_t outputs) {
   return fit / 128 * 128;
 }
 
-void check_fits(std::int64_t outputs, std::int64_t inputs, std::int64_t element_bytes) {
-  STOWAGE_ASSERT(kParts * outputs * inputs * element_bytes <= kHalfBytes,
-                 "a product with an fp32 gradient and a weight ({}, {}) needs more than {} bytes",
-                 outputs, inputs, kHalfBytes);
+// Whether three matrices (outputs, inputs) fit in half of the scratch memory.
+bool fits(std::int64_t outputs, std::int64_t inputs, std::int64_t element_bytes) {
+  return kParts * outputs * inputs * element_bytes <= kHalfBytes;
 }
 
 }  // namespace
@@ -46,7 +45,9 @@ void mixed_backward_input(std::int64_t rows, std::int64_t outputs, std::int64_t 
                           const float* dy, const void* w, void* dx, bool accumulate,
                           cudaStream_t stream) {
   if (rows == 0 || inputs == 0) return;
-  check_fits(outputs, inputs, sizeof(std::uint16_t));
+  STOWAGE_ASSERT(fits(outputs, inputs, sizeof(std::uint16_t)),
+                 "a product with an fp32 gradient and a weight ({}, {}) needs more than {} bytes",
+                 outputs, inputs, kHalfBytes);
   const Scratch scratch(stream);
   const std::size_t w_bytes = static_cast<std::size_t>(outputs * inputs) * sizeof(std::uint16_t);
   for (std::size_t part = 0; part < kParts; ++part)
@@ -67,17 +68,29 @@ void mixed_backward_weight(std::int64_t rows, std::int64_t outputs, std::int64_t
                            const float* dy, const void* x, float* dw, bool accumulate,
                            cudaStream_t stream) {
   if (outputs == 0 || inputs == 0) return;
-  check_fits(outputs, inputs, sizeof(float));
   const Scratch scratch(stream);
   const std::int64_t chunk = chunk_rows(outputs);
+  // Three dw that do not fit are added up in place, a product for each part of a chunk.
+  const bool in_place = !fits(outputs, inputs, sizeof(float));
   for (std::int64_t begin = 0; begin == 0 || begin < rows; begin += chunk) {
     const std::int64_t count = std::min(chunk, rows - begin);
+    const auto* factor = static_cast<const std::uint16_t*>(x) + begin * inputs;
     STOWAGE_CUDA(mixed::launch_split(count, outputs, dy + begin * outputs, scratch.parts, stream));
-    dense_product(dense_shape(kParts * outputs, inputs, count, Transpose::yes, Transpose::no,
-                              Dtype::bf16, Dtype::fp32, begin > 0),
-                  scratch.parts, static_cast<const std::uint16_t*>(x) + begin * inputs,
-                  scratch.factor, stream);
+    if (!in_place) {
+      dense_product(dense_shape(kParts * outputs, inputs, count, Transpose::yes, Transpose::no,
+                                Dtype::bf16, Dtype::fp32, begin > 0),
+                    scratch.parts, factor, scratch.factor, stream);
+      continue;
+    }
+    for (int part = kParts - 1; part >= 0; --part) {  // the smallest first
+      ProductShape shape =
+          dense_shape(outputs, inputs, count, Transpose::yes, Transpose::no, Dtype::bf16,
+                      Dtype::fp32, accumulate || begin > 0 || part < kParts - 1);
+      shape.a_stride = kParts * outputs;
+      dense_product(shape, scratch.parts + part * outputs, factor, dw, stream);
+    }
   }
+  if (in_place) return;
   STOWAGE_CUDA(mixed::launch_join(outputs * inputs, reinterpret_cast<const float*>(scratch.factor),
                                   dw, accumulate, stream));
 }

@@ -21,7 +21,7 @@ void mixed_backward_input(std::int64_t rows, std::int64_t outputs, std::int64_t 
                           cudaStream_t stream);
 
 /// dw (M, K) fp32 = dy (n, M)^T fp32 x (n, K) bf16, or dw +=.
-/// @throws Error if three dw do not fit into half of the scratch memory
+/// Three dw lie in the scratch memory; those that do not fit in half of it are added up in place.
 void mixed_backward_weight(std::int64_t rows, std::int64_t outputs, std::int64_t inputs,
                            const float* dy, const void* x, float* dw, bool accumulate,
                            cudaStream_t stream);
