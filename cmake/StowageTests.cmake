@@ -2,11 +2,12 @@
 #
 #   stowage_test(NAME <folder>.<unit> SOURCES <file>... LIBS <target>... LABELS <label>...
 #                [NP <ranks>...] [TIMEOUT <seconds, 120>] [THREADS <OpenMP threads, 2>] [NEEDS_CUDA]
-#                [DEFINITIONS <def>...] [CUDA_SOURCES <file.cu>...] [WGMMA_SOURCES <file.cu>...])
+#                [OPTIMISED] [DEFINITIONS <def>...] [CUDA_SOURCES <file.cu>...] [WGMMA_SOURCES <file.cu>...])
 #     A GoogleTest program and its entry in ctest, <folder>.<unit>. NP: one entry for each number of
 #     ranks, <folder>.<unit>.np<N>, through mpirun. Labels: unit | regression | lint, plus gpu, mpi,
 #     matrix, slow. A gpu test skips itself (GTEST_SKIP) without a device. NEEDS_CUDA: it is made in
-#     builds with CUDA alone, so preset asan has no such test.
+#     builds with CUDA alone, so preset asan has no such test. OPTIMISED: what it computes takes minutes
+#     under sanitizers, so it is not among those that run there.
 #
 #   stowage_process_tests(NAME <folder>.<unit> SCRIPT <file.py> [ARGUMENTS <arg>...] [TIMEOUT <seconds, 300>]
 #                         [LABELS <label>...] [PROPERTIES <property> <value>...])
@@ -19,8 +20,8 @@
 # COST of an entry is its TIMEOUT: the first run of a build folder starts the longest tests first, as
 # later runs do by their measured times.
 #
-# Labels that follow from these: `sanitized` for unit tests of one process without a GPU, which preset asan
-# runs, `fast` for those of them that are not slow, `ranks` for NP, `process` for whole processes.
+# Labels that follow from these: `fast` for unit tests of one process without a GPU that are not slow,
+# `sanitized` for those that preset asan runs, `ranks` for NP, `process` for whole processes.
 
 add_custom_target(stowage_unit_tests)  # those with the label sanitized
 add_custom_target(stowage_fast_tests)  # what `ctest --preset fast` runs
@@ -36,7 +37,7 @@ endfunction()
 
 function(stowage_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg
-    "NEEDS_CUDA" "NAME;TIMEOUT;THREADS" "SOURCES;LIBS;LABELS;NP;DEFINITIONS;CUDA_SOURCES;WGMMA_SOURCES")
+    "NEEDS_CUDA;OPTIMISED" "NAME;TIMEOUT;THREADS" "SOURCES;LIBS;LABELS;NP;DEFINITIONS;CUDA_SOURCES;WGMMA_SOURCES")
   if(NOT arg_NAME MATCHES "^[a-z0-9_]+\\.[a-z0-9_.]+$")
     message(FATAL_ERROR "stowage_test: NAME must be <folder>.<unit>, not '${arg_NAME}'")
   endif()
@@ -48,8 +49,12 @@ function(stowage_test)
   endif()
   string(REGEX REPLACE "\\..*" "" folder "${arg_NAME}")
   string(REPLACE "." "_" program "test_${arg_NAME}")
+  set(one_process OFF)
   if("unit" IN_LIST arg_LABELS AND NOT arg_NP AND NOT arg_NEEDS_CUDA
       AND NOT arg_LABELS MATCHES "mpi|gpu|lint")
+    set(one_process ON)
+  endif()
+  if(one_process AND NOT arg_OPTIMISED)
     if(NOT STOWAGE_UNIT_TESTS)  # its name stays known
       add_test(NAME ${arg_NAME} COMMAND ${CMAKE_COMMAND} -E false)
       set_tests_properties(${arg_NAME} PROPERTIES DISABLED TRUE)
@@ -90,6 +95,8 @@ function(stowage_test)
   else()
     if("sanitized" IN_LIST arg_LABELS)
       add_dependencies(stowage_unit_tests ${program})
+    endif()
+    if(one_process)
       set(other_costs ${arg_LABELS})
       list(FILTER other_costs INCLUDE REGEX "^(gpu|slow|matrix)$")
       if(NOT other_costs)
