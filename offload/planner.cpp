@@ -318,10 +318,12 @@ Plan make_plan(const Program& program, const execution::PersistentLayout& layout
   Attempt made = meet_somehow(program, layout, all, budget);
   Plan& plan = made.plan;
   name_who_lies_in_gradient_memory(program, plan, made.choice);
-  add_edges(program, plan, options.chains);
-  const Prediction prediction = predict(program, plan, options.rates);
-  plan.time_s = prediction.time_s;
-  plan.exposed_s = prediction.exposed_s;
+  if (plan.device_bytes() <= options.most_device_bytes) {
+    add_edges(program, plan, options.chains);
+    const Prediction prediction = predict(program, plan, options.rates);
+    plan.time_s = prediction.time_s;
+    plan.exposed_s = prediction.exposed_s;
+  }
   if (choice != nullptr) *choice = std::move(made.choice);
   return std::move(made.plan);
 }

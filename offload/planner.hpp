@@ -31,6 +31,8 @@ struct PlannerOptions {
   /// Transient bytes below which addresses are not improved on; 0: as few as are found;
   /// kUnbounded: nothing shares bytes, as is quickest.
   std::size_t enough_bytes = 0;
+  /// Bytes of the device above which nobody runs the plan: it has no edges then, and no time.
+  std::size_t most_device_bytes = kUnbounded;
   /// What was decided for another program with the same tensors; none: the policy decides anew.
   const Choice* given = nullptr;
 };

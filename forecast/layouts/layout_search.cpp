@@ -218,6 +218,7 @@ void LayoutSearch::add_plan(Candidate& candidate, const Layout& layout, int rank
   TrainerOptions options = layout_options(deck_, data_, layout, rank);
   const double rest = memory_ - candidate.estimate.persistent_bytes;
   options.planner.enough_bytes = static_cast<std::size_t>(kSafe * rest);
+  options.planner.most_device_bytes = static_cast<std::size_t>(memory_);
   try {
     if (candidate.saved == Saved::automatic) {
       options.planner.policy.kind = offload::Policy::Kind::automatic;
