@@ -253,8 +253,7 @@ void LayoutSearch::add_plan(Candidate& candidate, const Layout& layout, int rank
 
 /// Keeps the policy by which a rank computes all again that the plan saves.
 void LayoutSearch::note_again(int rank, const TrainerOptions& options, const TrainerPlan& plan) {
-  again_[rank] =
-      full_recompute(options.planner.policy, plan.training().back()->recorded.program);
+  again_[rank] = full_recompute(options.planner.policy, plan.training().back()->recorded.program);
 }
 
 void LayoutSearch::no_layout() const {

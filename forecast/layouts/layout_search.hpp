@@ -87,7 +87,7 @@ class LayoutSearch {
   LayoutEstimator estimator_{deck_, data_, effort_ == Effort::quick};
   std::vector<Candidate> candidates_;
   std::map<int, offload::Policy> again_;  ///< by stage of the candidate at hand: all computed again
-  std::string refused_;  ///< the last reason against a cut
+  std::string refused_;                   ///< the last reason against a cut
   static constexpr std::int64_t kNoBatch = std::numeric_limits<std::int64_t>::max();
   std::int64_t least_batch_ = kNoBatch;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();

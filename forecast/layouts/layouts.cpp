@@ -88,8 +88,7 @@ class LayoutReport {
     const TrainingCost cost = cost_of(*best_.front());
     text += fmt::format("# the quickest: {}\n{}", cost.speed_text(), cost.tokens_text());
     text += "# keys of these layouts, beside those of the command line\n";
-    for (const Candidate* candidate : best_)
-      text += fmt::format("  {}\n", fmt::join(keys(*candidate), " "));
+    for (const Candidate* candidate : best_) text += fmt::format("  {}\n", pasted(*candidate));
     return text;
   }
 
@@ -146,6 +145,14 @@ class LayoutReport {
   }
 
   /// What makes a run of the deck one of this layout.
+  /// The keys of a layout as words of a shell: lists of modules hold blanks and quotes.
+  std::string pasted(const Candidate& c) const {
+    std::vector<std::string> words = keys(c);
+    for (std::string& word : words)
+      if (word.find_first_of(" \"[") != std::string::npos) word = fmt::format("'{}'", word);
+    return fmt::format("{}", fmt::join(words, " "));
+  }
+
   std::vector<std::string> keys(const Candidate& c) const {
     std::vector<std::string> keys;
     const auto add = [&](std::string_view key, const auto& value) {
@@ -211,9 +218,11 @@ class LayoutReport {
 
   /// The others, and what each loses by.
   std::string losers() const {
-    std::string text = others_.empty() ? ""
-                                       : "# the best of other kinds, and why they lose (estimated: "
-                                         "beside the estimate of the best)\n";
+    if (others_.empty()) return {};
+    std::string text = fmt::format(
+        "# the best of other kinds, and why they lose (estimated: beside the "
+        "estimate of the first, {})\n",
+        duration(best_.front()->estimate.step_s()));
     std::size_t widest = 0, longest = 0;
     for (const Candidate* candidate : others_) {
       widest = std::max(widest, family(candidate->layout).size());

@@ -160,7 +160,8 @@ def scaling_tables(results):
              "over ranks: communication with nothing computing beside, which includes waiting for "
              "other ranks; copies alone; nothing at all. Overlap: the part of the time of all "
              "communication, waiting included, that has compute beside it. Memory: planned, of the "
-             "fullest rank.", ""]
+             "fullest rank. Off by: the prediction beside the measured step; with a minus the step "
+             "took longer.", ""]
     for scale in ("strong", "weak"):
         rows = [row(result, point) for result in results for point in points(result)
                 if point["scale"] == scale]
