@@ -210,7 +210,6 @@ def refit(r, name, library):
     fit = link_fit(result, "data", *library.split("/"))
     if fit and fit[2] > 3:
         fit = None
-    result.file.close()
     with h5py.File(path, "r+") as file:
         for quantity, unit, value in zip(("latency", "bandwidth"), ("s", "B/s"), fit or (0, 0)):
             at = f"metrics/comm/data/{library}/{quantity}"

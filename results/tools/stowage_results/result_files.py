@@ -5,11 +5,11 @@ import sys
 import traceback
 
 from stowage_results import needs  # noqa: F401
-import h5py
 import numpy as np
 
-from stowage_results.inspection import inspect, reason
+from stowage_results.inspection import read_set
 from stowage_results.plain_files import Refused
+from stowage_results.stored import Dataset
 
 SCHEMA = "stowage-result"
 MAJOR_VERSION = "1"
@@ -31,17 +31,13 @@ def largest_of_ranks(values):
 
 
 class Result:
-    """A result set, open for reading."""
+    """A result set. `file` is its root group (stored.py)."""
 
     def __init__(self, path, unfinished_too=False):
         self.path = path
         self._made = {}
-        self._nodes = {}
-        inspect(path)
-        try:
-            self.file = h5py.File(path, "r")
-        except OSError as error:
-            raise Refused(f"{path}: {reason(error)}") from None
+        self.stored = read_set(path)
+        self.file = self.stored.root
         schema = text(self.file.attrs.get("schema", ""))
         if schema != SCHEMA:
             found = f"'{schema}'" if schema else "missing"
@@ -57,18 +53,11 @@ class Result:
 
     def node(self, path):
         """The object of this path, or None if the file does not have it."""
-        if path not in self._nodes:
-            self._nodes[path] = self.file[path] if path in self.file else None
-        return self._nodes[path]
+        return self.file.get(path)
 
     def array(self, path):
-        """A dataset's values, or None if the file does not have it. Damaged bytes are refused."""
-        if (node := self.node(path)) is None:
-            return None
-        try:
-            return node[()]
-        except OSError as error:
-            raise Refused(f"{self.path}: {path} is damaged ({error})") from None
+        """A dataset's values, or None if the file does not have it."""
+        return None if (node := self.node(path)) is None else node[()]
 
     def series(self, path):
         """The pair (scale, values) of /series/<path>, or None if it is missing or empty."""
@@ -87,8 +76,7 @@ class Result:
 
     def datasets(self, group):
         """Paths, relative to `group`, of all datasets below it, sorted."""
-        every = self.once("datasets", all_datasets)
-        return [path[len(group) + 1:] for path in every if path.startswith(group + "/")]
+        return list(self.once(f"datasets of {group}", lambda one: all_datasets(one, group)))
 
     def attribute(self, path, name):
         """An attribute of an object; a file without it is refused."""
@@ -120,11 +108,10 @@ class Result:
         return {name: (float(low), float(high)) for name, low, high in BAND.findall(table)}
 
 
-def all_datasets(result):
-    found = []
-    result.file.visititems(
-        lambda name, node: found.append(name) if isinstance(node, h5py.Dataset) else None)
-    return sorted(found)
+def all_datasets(result, group):
+    above = f"/{group}/"
+    return sorted(path[len(above):] for path, node in result.stored.nodes.items()
+                  if isinstance(node, Dataset) and path.startswith(above))
 
 
 def deck_keys(result):
@@ -152,8 +139,6 @@ def run(main):
         said = "there is too little memory for what the files hold"
     except RecursionError:
         said = "a file nests deeper than any of ours"
-    except RuntimeError as problem:  # of HDF5, at an object that the child could read
-        said = reason(problem)
     except LACKS as problem:
         where = traceback.extract_tb(problem.__traceback__)[-1]
         said = ("a file lacks what this needs, or holds it in another form; validate.py names "

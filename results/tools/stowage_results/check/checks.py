@@ -4,12 +4,12 @@ import math
 import re
 
 from stowage_results import needs  # noqa: F401
-import h5py
 import numpy as np
 
 from stowage_results.check.bounds import OF_KEYS, check_bounds
 from stowage_results.check.recompute import same
 from stowage_results.result_files import text
+from stowage_results.stored import Group
 from stowage_results.tables.scaling import check_points, scaling_values
 from stowage_results.states import DIGEST, STATES_SINCE, digests
 
@@ -21,7 +21,7 @@ SEAL = re.compile(r"[0-9a-f]{16}")
 def stored_checks(result):
     """The checks of a set by name: all groups, whatever else lies beside them."""
     return {name: node.attrs for name, node in result.file["validation"].items()
-            if isinstance(node, h5py.Group)}
+            if isinstance(node, Group)}
 
 
 def passed(check):

@@ -3,12 +3,12 @@ that a measurement can give. A figure that is taken out is as wrong as one that 
 
 import re
 
-import h5py
 import numpy as np
 
 from stowage_results.check.metrics import call, filled, metrics
 from stowage_results.check.recompute import fact, link_fit, same
 from stowage_results.result_files import text
+from stowage_results.stored import Dataset
 
 MOST_OFF = 3  # times: kMostOff of forecast/rates/link_fit.hpp
 COMPLETE_SINCE = 7  # minor version of the schema: the drivers of sets of before wrote less
@@ -194,7 +194,7 @@ def check_tables(result):
     rates of a plan's modules take the time that the plan says."""
     problems = []
     for name, node in result.file.get("offload", {}).items():
-        rows = node[()] if isinstance(node, h5py.Dataset) else np.empty(0)
+        rows = node[()] if isinstance(node, Dataset) else np.empty(0)
         for column in rows.dtype.names or ():
             if rows.dtype[column].kind in "if" and (np.any(rows[column] < 0)
                                                     or np.any(np.isinf(rows[column]))):

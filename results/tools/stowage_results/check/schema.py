@@ -2,7 +2,6 @@
 
 import re
 
-import h5py
 import numpy as np
 
 from stowage_results.result_files import text
@@ -38,11 +37,13 @@ def type_name(dtype):
 
 
 def attribute_type(node, name):
-    return type_name(h5py.h5a.open(node.id, name.encode()).dtype)
+    value = node.attrs[name]
+    return "text" if isinstance(value, str) else type_name(value.dtype)
 
 
 def kind_of(node):
-    if isinstance(node, h5py.Group):
+    """Also of an object of h5py."""
+    if not hasattr(node, "dtype"):
         return "group"
     if node.dtype.names:
         return "table"
@@ -103,9 +104,7 @@ def check_node(path, node, rows):
 
 def check_structure(result, rows):
     """Problems of form. Every byte was read against its checksum when the file was opened."""
-    nodes = {"/": result.file}
-    result.file.visititems(lambda name, node: nodes.__setitem__("/" + name, node))
-    problems = []
+    nodes, problems = result.stored.nodes, []
     for path, node in nodes.items():
         problems += check_node(path, node, rows)
     for row in rows:

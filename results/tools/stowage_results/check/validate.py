@@ -19,7 +19,6 @@ from stowage_results.check.complete import check_complete
 from stowage_results.check.official import SEEDS, by_uuid, losses_by_seed, not_official
 from stowage_results.check.readings import check_readings
 from stowage_results.check.recompute import check_figures
-from stowage_results.inspection import reason
 from stowage_results.result_files import LACKS, Refused, Result, text
 from stowage_results.check.schema import check_series, check_structure, read_schema
 from stowage_results.states import contradictions
@@ -103,8 +102,6 @@ def main():
             checked[result] = check(result, rows)
         except Refused as problem:
             refused.append(str(problem))
-        except RuntimeError as problem:
-            refused.append(f"{path}: {reason(problem)}")
     conforming = [result for result, found in checked.items() if not found]
     others = by_uuid(conforming)
     for result, found in checked.items():

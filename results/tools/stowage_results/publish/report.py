@@ -16,10 +16,9 @@ import pathlib
 import re
 
 from stowage_results import needs  # noqa: F401
-import h5py
 import numpy as np
 
-from stowage_results.inspection import inspect
+from stowage_results.inspection import read_set
 from stowage_results.tables.cells import metric, name_of
 from stowage_results.tables.kernel_tables import YARDSTICK
 from stowage_results.outputs import MADE, made_by_tools, require_free, write
@@ -45,11 +44,10 @@ OTHER_FILES = ("stowage-dump", "stowage-checkpoint")  # which runs leave beside 
 def is_set(path):
     """False for a dump or a checkpoint; what else is none is told when it is opened."""
     try:
-        inspect(path)
+        schema = read_set(path).root.attrs.get("schema", "")
     except Refused:
         return True
-    with h5py.File(path) as file:
-        return text(file.attrs.get("schema", "")) not in OTHER_FILES
+    return text(schema) not in OTHER_FILES
 
 
 def sets_in(arguments):
