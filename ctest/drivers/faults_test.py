@@ -16,7 +16,7 @@ import numpy
 
 from process_cases import Cases, least_address_space, within_address_space
 import train_test
-from train_test import losses, start
+from train_test import SLOWLY, losses, start
 
 CASES = case = Cases()
 
@@ -47,8 +47,8 @@ def signals_are_heard_from_the_first_moment_on(r):
 @case(ranks=4)
 def a_second_signal_ends_at_once(r):
     for ranks in (1, 4):
-        process, pids = start(r, f"twice{ranks}", "train.global_batch_size=16384",  # some seconds
-                              ranks=ranks)
+        process, pids = start(r, f"twice{ranks}", f"train.global_batch_size={192 * ranks}", SLOWLY,
+                              "validate.replayed_step=false", ranks=ranks)  # a step takes seconds
         os.kill(pids[-1], signal.SIGINT)
         time.sleep(1.2)  # later than what counts as one event
         os.kill(pids[-1], signal.SIGTERM)

@@ -16,7 +16,7 @@ import h5py
 
 from process_cases import Cases
 import train_test
-from train_test import Runner, start
+from train_test import Runner, SLOWLY, start
 
 CASES = case = Cases()
 
@@ -127,7 +127,7 @@ def stop(process):
 @case(ranks=4)
 def a_second_run_is_refused(r):
     first, _ = start(r, "one", "checkpoint.directory=ckpt", "checkpoint.interval=500",
-                     "run.mllog=one.log")
+                     "run.mllog=one.log", SLOWLY)
     try:
         refused_live = [
             (["run.output=one.h5"], "another run is writing"),
@@ -264,9 +264,9 @@ def a_vanished_folder_is_an_error(r):
         os.kill(pids[0], signal.SIGUSR1)
         out, err = process.communicate(timeout=100)
         assert process.returncode == 4 and "results/gone.h5" in err, (process.returncode, out, err)
-    for option in (["--trace", "other/t.json"], ["--dump-step", "1000", "--dump", "other/d.h5"]):
+    for option in (["--trace", "other/t.json"], ["--dump-step", "20", "--dump", "other/d.h5"]):
         os.mkdir("other")
-        process, _ = start(r, option[0][2:], "run.steps=1000", *option)
+        process, _ = start(r, option[0][2:], "run.steps=20", SLOWLY, *option)
         shutil.rmtree("other")
         out, err = process.communicate(timeout=100)
         assert process.returncode == 4 and option[-1] in err, (process.returncode, out, err)

@@ -18,6 +18,8 @@ import numpy
 from process_cases import Cases
 
 SECRET = "s3cr3t-of-a-user"
+# Ops wait for random times, which changes no bit: steps take longer and leave the cores to others.
+SLOWLY = "execution.delay_seed=1"
 CASES = case = Cases()
 
 

@@ -94,17 +94,17 @@ class Site:
         return dict(word.partition("=")[::2]
                     for word in self.call("scontrol", "-o", "show", "job", job).split())
 
-    def wait(self, what, ready):
+    def wait(self, what, ready, every_s=0.05):
         end = time.monotonic() + PATIENCE_S
         while not ready():
             assert time.monotonic() < end, f"{what}: not after {PATIENCE_S} s"
-            time.sleep(0.05)
+            time.sleep(every_s)
 
     def wait_for(self, job, states, restarts=0):
         def ready():
             facts = self.facts(job)
             return facts["JobState"] in states and int(facts["Restarts"]) >= restarts
-        self.wait(f"job {job} {states}", ready)
+        self.wait(f"job {job} {states}", ready, every_s=0.2)  # each asks by a process
 
     def finished(self, job, restarts=0):
         """Waits for the end of a job that must succeed."""
