@@ -98,6 +98,8 @@ class Stored(unittest.TestCase):
         with self.assertRaisesRegex(KeyError, "there is no /series/none"):
             root["series/none"]
         self.assertIs(root["series"]["train"]["loss"], root["series/train/loss"])
+        self.assertIs(root["config"]["/series/train/loss"], root["series/train/loss"])
+        self.assertIn("/series/train/loss", root)
 
 
 if __name__ == "__main__":

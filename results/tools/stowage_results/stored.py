@@ -113,7 +113,8 @@ class Node:
 
 class Group(Node):
     def _path(self, name):
-        return f"{self.name.rstrip('/')}/{name}"
+        """Of a name below this group, or of a whole path."""
+        return name if name.startswith("/") else f"{self.name.rstrip('/')}/{name}"
 
     def __contains__(self, name):
         return self._path(name) in self._of.nodes
