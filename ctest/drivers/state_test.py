@@ -137,13 +137,29 @@ def averages_are_a_state_like_others(r):
              says=["eval.ema = true", 'optim.state_dtype = "fp8"', '"fp32", "bf16"'])
 
 
-@case
+# Models that other cases train without this check.
+MODELS = {
+    "further": ["model.moe_latent_size=32", "model.moe_latent_norm=true", "model.mtp_num_layers=2",
+                "model.mtp_pattern=*E", "model.mtp_use_repeated_layer=true"],
+    "eight_bits": ["train.precision=fp8", "train.fp8_first_layers=0", "train.fp8_last_layers=0",
+                   "train.seq_length=48", "model.mamba_num_heads=16", "model.mamba_head_dim=4",
+                   "model.moe_shared_expert_hidden_size=32"],
+    "routers": ["model.pattern=E-|*E", "model.moe_expert_bias_update_rate=0.01"],
+    "tied": ["model.pattern=M|-*E", "model.untie_embeddings=false"]}
+
+
+@case(ranks=4)
 def gradients_are_compared_with_differences(r):
-    r.run("run.output=auto.h5")
-    assert 0 < checks("auto.h5")["gradients"] < 1
-    r.run("run.output=off.h5", "validate.finite_differences=off")
+    compared = "validate.finite_differences=auto"
+    r.run("run.output=off.h5")
     assert "gradients" not in checks("off.h5")
-    assert_equal("auto.h5", "off.h5")
+    for ranks in (1, 2, 4):
+        r.run(f"run.output=auto{ranks}.h5", compared, ranks=ranks)
+        assert 0 < checks(f"auto{ranks}.h5")["gradients"] < 1
+    assert_equal("auto1.h5", "off.h5")
+    for name, keys in MODELS.items():
+        r.run(f"run.output={name}.h5", compared, "run.steps=1", *keys)
+        assert 0 < checks(f"{name}.h5")["gradients"] < 1, name
 
 
 @case
