@@ -210,6 +210,20 @@ Value combine(Value a, Value b) {
   return (a ^ (b + 0x9e3779b97f4a7c15U + (a << 6) + (a >> 2))) * 0x100000001b3U;
 }
 
+/// Of bytes in which nothing was ever stored: no tensor has it.
+constexpr Value kNothing = 0;
+
+/// Parameters and optimizer states hold a value before the first step.
+bool holds_at_first(const TensorInfo& info) {
+  return is_persistent(info.lifetime) && info.lifetime != Lifetime::gradient;
+}
+
+/// What a stretch holds before the first step: a value of its own, or nothing.
+Value at_first(const Program& program, Tensor tensor, std::size_t begin) {
+  if (!holds_at_first(program.info(tensor))) return kNothing;
+  return combine(combine(~static_cast<Value>(tensor.id), begin), 1);
+}
+
 /// A buffer's stretches that uses tell apart: each is written as a whole.
 class Stretches {
  public:
@@ -288,7 +302,9 @@ class Reference {
         operands.emplace_back();
         values.emplace_back();
         for (const auto& [begin, end] : stretches_.of(use, b)) {
-          operands.back().push_back(&state_[{use.tensor.id, b, begin}]);
+          const Value first = at_first(program_, use.tensor, begin);
+          const auto [held, added] = state_.try_emplace({use.tensor.id, b, begin}, first);
+          operands.back().push_back(&held->second);
           values.back().push_back(*operands.back().back());
         }
       }
@@ -309,13 +325,13 @@ namespace {
 /// What memory holds: stretches that were stored as a whole, and what was left of them.
 class Memory {
  public:
-  /// 0: nothing was ever stored there; ~0: what is there is not one whole stretch.
+  /// kNothing: nothing was ever stored there; kBroken: what is there is not one whole stretch.
   Value load(std::size_t begin, std::size_t end) const {
     const auto next = cells_.lower_bound(begin);
     if (next != cells_.end() && next->first == begin && next->second.end == end)
       return next->second.value;
     const bool covered = next != cells_.begin() && std::prev(next)->second.end > begin;
-    return covered || (next != cells_.end() && next->first < end) ? kBroken : 0;
+    return covered || (next != cells_.end() && next->first < end) ? kBroken : kNothing;
   }
   void store(std::size_t begin, std::size_t end, Value value) {
     cut(begin);
@@ -347,7 +363,11 @@ class Simulation {
       : program_(program),
         plan_(plan),
         reference_(reference),
-        executions_(program.ops().size(), 0) {}
+        executions_(program.ops().size(), 0) {
+    for (const Place& place : plan_.places)
+      if (place.region != Region::transient && holds_at_first(program_.info(place.tensor)))
+        store_first(place);
+  }
 
   std::string run() {
     std::string fault;
@@ -364,8 +384,7 @@ class Simulation {
     if (step.what == Step::What::mark) return {};
     if (step.what == Step::What::copy_out || step.what == Step::What::copy_in) {
       const Place& from = at(plan_.places, step.places[0]);
-      const Use all{from.tensor, Access::write, range_of(from)};
-      store(at(plan_.places, step.places[1]), all, load(from, all));
+      store(at(plan_.places, step.places[1]), all_of(from), load(from, all_of(from)));
       return {};
     }
     const Op& op = at(program_.ops(), step.op);
@@ -405,13 +424,23 @@ class Simulation {
     return {};
   }
 
-  /// The elements that a place has, if not all.
-  Range range_of(const Place& place) const {
+  /// A use of the elements that a place has.
+  Use all_of(const Place& place) const {
     const BufferInfo& buffer = at(program_.info(place.tensor).buffers, place.buffer);
-    if (place.bytes == buffer.bytes()) return {};
+    if (place.bytes == buffer.bytes()) return {place.tensor, Access::write};
     const std::size_t size = size_bytes(buffer.dtype);
-    return {static_cast<std::int64_t>(place.first / size),
-            static_cast<std::int64_t>((place.first + place.bytes) / size)};
+    return {place.tensor,
+            Access::write,
+            {static_cast<std::int64_t>(place.first / size),
+             static_cast<std::int64_t>((place.first + place.bytes) / size)}};
+  }
+
+  /// A home holds what its tensor holds before the first step.
+  void store_first(const Place& home) {
+    Values values;
+    for (const auto& [begin, end] : reference_.stretches().of(all_of(home), home.buffer))
+      values.push_back(at_first(program_, home.tensor, begin));
+    store(home, all_of(home), values);
   }
 
   Values load(const Place& place, const Use& use) {

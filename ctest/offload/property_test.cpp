@@ -297,6 +297,42 @@ void judge_one(std::uint64_t seed, Tally& tally) {
   judge_changed(rng, random, plan, oracle, tally);
 }
 
+/// A state with its home on the host, which one op updates in a window that nothing else uses.
+struct OneState {
+  Program program{"one_state"};
+  PersistentLayout layout;
+
+  OneState() {
+    const TensorInfo state = one_buffer("state", Dtype::fp32, {100}, Lifetime::optimizer_state);
+    layout.open_bucket("states", "", Dtype::fp32, {}, Region::host);
+    layout.add(state);
+    layout.close();
+    Op op;
+    op.name = "update";
+    op.launch = [](Queue&, std::span<const View>) {};
+    program.begin_section("epilogue");
+    op.uses = {{program.add(state), Access::update}};
+    program.append(std::move(op));
+    program.finish();
+  }
+};
+
+/// Such a window holds nothing in the first execution, which is not what a state begins with. In
+/// the second it still holds what the first left there, which is right.
+TEST(property, a_window_that_no_copy_fills_is_found_by_both_judges) {
+  const OneState one;
+  Plan plan = offload::make_plan(one.program, one.layout, {});
+  const PlannedProgram planned{&one.program, &plan};
+  const Oracle oracle(one.program);
+  EXPECT_EQ(verify({&planned, 1}), std::vector<std::string>{});
+  EXPECT_EQ(oracle.judge(plan), "");
+  const auto load = std::ranges::find(plan.steps, Step::What::copy_in, &Step::what);
+  ASSERT_NE(load, plan.steps.end());
+  load->what = Step::What::mark;
+  EXPECT_EQ(verify({&planned, 1}), std::vector<std::string>{"update reads state before its write"});
+  EXPECT_EQ(oracle.judge(plan), "update finds another value of state");
+}
+
 /// The seeds from STOWAGE_SEED on, or from 1; as many as there are rounds.
 TEST(property, sound_plans_pass_and_mutated_ones_are_judged_as_the_oracle_does) {
   const char* given = std::getenv("STOWAGE_SEED");
