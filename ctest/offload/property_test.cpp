@@ -3,13 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <iostream>
 #include <optional>
 #include <random>
 #include <vector>
 
 #include "ctest/support/mutate.hpp"
+#include "ctest/support/seed.hpp"
 #include "execution/error.hpp"
 #include "execution/plan_shape.hpp"
 #include "execution/verifier.hpp"
@@ -333,10 +333,10 @@ TEST(property, a_window_that_no_copy_fills_is_found_by_both_judges) {
   EXPECT_EQ(oracle.judge(plan), "update finds another value of state");
 }
 
-/// The seeds from STOWAGE_SEED on, or from 1; as many as there are rounds.
+/// As many seeds as there are rounds, from the test's seed on: STOWAGE_TEST_SEED=4463 and
+/// STOWAGE_FUZZ_ROUNDS=1 repeat seed 4463 alone.
 TEST(property, sound_plans_pass_and_mutated_ones_are_judged_as_the_oracle_does) {
-  const char* given = std::getenv("STOWAGE_SEED");
-  const std::uint64_t first = given == nullptr ? 1 : std::strtoull(given, nullptr, 10);
+  const std::uint64_t first = stowage::ctest::seed();
   const int plans = stowage::ctest::fuzz_rounds();
   Tally tally;
   for (std::uint64_t seed = first; seed < first + static_cast<std::uint64_t>(plans); ++seed) {
