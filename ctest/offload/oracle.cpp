@@ -72,9 +72,10 @@ class Order {
     for (int replay = 0; replay < 2 && fault_.empty(); ++replay) {
       std::map<int, int> joined;
       for_each_issued(plan_, 2, [&](int step, int, int) {
-        issue(step);
+        if (fault_.empty()) issue(step);
         if (step == join) joined = last_;
       });
+      if (!fault_.empty()) break;
       for (const auto& [queue, node] : joined)
         if (!before(node, last_.at(0)))
           fail(fmt::format("queue {} is not joined at the end", queue));
@@ -150,17 +151,20 @@ class Order {
   void compare(int node) {
     const Step& step = at(plan_.steps, at(nodes_, node).step);
     for_each_touched(program_, plan_, step, [&](const Bytes& bytes, Access access) {
-      for (const Touch& other : touches_) {
-        const bool apart = other.bytes.region != bytes.region || other.bytes.begin >= bytes.end ||
-                           bytes.begin >= other.bytes.end;
-        if (apart || (access == Access::read && other.access == Access::read)) continue;
-        if (!before(other.node, node))
-          fail(fmt::format("{} is not ordered with {}", describe(program_, step),
-                           describe(program_, at(plan_.steps, at(nodes_, other.node).step))));
-      }
+      for_each_page(bytes, [&](const std::vector<Touch>& touches) {
+        for (const Touch& other : touches) {
+          const bool apart = other.bytes.begin >= bytes.end || bytes.begin >= other.bytes.end;
+          if (apart || (access == Access::read && other.access == Access::read)) continue;
+          if (!before(other.node, node))
+            fail(fmt::format("{} is not ordered with {}", describe(program_, step),
+                             describe(program_, at(plan_.steps, at(nodes_, other.node).step))));
+        }
+      });
     });
     for_each_touched(program_, plan_, step, [&](const Bytes& bytes, Access access) {
-      touches_.push_back({bytes, access, node});
+      for_each_page(bytes, [&](std::vector<Touch>& touches) {
+        touches.push_back({bytes, access, node});
+      });
     });
   }
 
@@ -191,6 +195,13 @@ class Order {
     Access access;
     int node;
   };
+  /// Calls `visit(touches)` for what was touched of each page that has some of the bytes.
+  template <class Visit>
+  void for_each_page(const Bytes& bytes, Visit&& visit) {
+    for (std::size_t page = bytes.begin / kAlignment; page * kAlignment < bytes.end; ++page)
+      visit(touches_[{bytes.region, page}]);
+  }
+
   const Program& program_;
   const Plan& plan_;
   std::vector<Node> nodes_;
@@ -198,7 +209,7 @@ class Order {
   std::vector<int> recorded_;  ///< by event: the node of its latest record
   std::map<int, int> last_;    ///< by queue: its last node
   std::map<int, int> inside_;  ///< the same in the launch under way
-  std::vector<Touch> touches_;
+  std::map<std::pair<Region, std::size_t>, std::vector<Touch>> touches_;  ///< by page
   int launch_ = 0;
   int launches_ = 0;
   std::string fault_;
@@ -373,8 +384,7 @@ class Simulation {
     std::string fault;
     for (int replay = 0; replay < 2; ++replay)
       for_each_issued(plan_, 2, [&](int index, int, int) {
-        const std::string why = execute(at(plan_.steps, index));
-        if (fault.empty()) fault = why;
+        if (fault.empty()) fault = execute(at(plan_.steps, index));
       });
     return fault;
   }
