@@ -11,7 +11,7 @@ std::size_t first_byte_of(const TensorInfo& info) {
 
 Bytes bytes_of(const Program& program, const Use& use, int buffer) {
   const BufferInfo& info = program.info(use.tensor).buffers[buffer];
-  if (use.range == Range{}) return {0, info.bytes()};
+  if (use.range == Range{} || buffer > 0) return {0, info.bytes()};
   const Range range = program.resolve(use);
   return {static_cast<std::size_t>(range.begin) * size_bytes(info.dtype),
           static_cast<std::size_t>(range.end) * size_bytes(info.dtype)};

@@ -18,7 +18,8 @@ struct Bytes {
   std::size_t end = 0;
 };
 
-/// The bytes of a use within its tensor's buffer.
+/// The bytes of a use within a buffer of its tensor: of the payload those of the range, of any
+/// other all.
 Bytes bytes_of(const Program& program, const Use& use, int buffer);
 
 /// The bytes of a use at one of its places, in the place's region.

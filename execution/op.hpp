@@ -17,7 +17,9 @@ namespace stowage::execution {
 /// make no range, such as columns; such an op is never rerun.
 enum class Access : unsigned char { read, write, update };
 
-/// What an operation does with a tensor: all of it, or a range of the elements of its only buffer.
+/// What an operation does with a tensor: all of it, or a range of the elements of its first buffer,
+/// the payload. Buffers behind the first, such as scales, are used whole: an op that writes a range
+/// writes them, too.
 struct Use {
   Tensor tensor;
   Access access = Access::read;

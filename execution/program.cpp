@@ -132,8 +132,6 @@ Range Program::resolve(const Use& use) const {
   const TensorInfo& info = this->info(use.tensor);
   const std::int64_t elements = info.buffers.front().elements();
   const Range range{use.range.begin, use.range.end < 0 ? elements : use.range.end};
-  STOWAGE_ASSERT(range == Range(0, elements) || info.buffers.size() == 1,
-                 "a range of {}, which has {} buffers", info.name, info.buffers.size());
   STOWAGE_ASSERT(0 <= range.begin && range.begin <= range.end && range.end <= elements,
                  "elements [{}, {}) of {}, which has {}", range.begin, range.end, info.name,
                  elements);

@@ -91,7 +91,7 @@ class Program {
   /// the access itself to what its tensors hold; the padding between them holds nothing, so what
   /// would update it writes it, and what would read it leaves it out.
   std::vector<Use> uses(Tensor whole, Range range, Access access) const;
-  /// The elements of a use's range with its end resolved.
+  /// The elements of the payload that a use names, with the end resolved.
   Range resolve(const Use& use) const;
   /// Sum over the ops of one step, repeats included, reruns left out.
   Cost cost() const;

@@ -252,30 +252,28 @@ class Proof {
       if (counts_rows(step)) read_as_it_is(step, place_at(step.places[2]), access);
       return copy(step, place_at(step.places[0]), place_at(step.places[1]), access);
     }
-    const std::vector<Use>& uses = current().ops()[step.op].uses;
     const auto for_each_place = [&](auto&& visit) {
       std::size_t next = 0;
-      for (std::size_t u = 0; u < uses.size(); ++u)
-        for (std::size_t b = 0; b < current().info(uses[u].tensor).buffers.size(); ++b)
-          visit(u, place_at(step.places[next++]));
+      for_each_operand(current(), current().ops()[step.op], step, [&](const Use& use, int place) {
+        visit(use.access, next++, place_at(place));
+      });
     };
-    for_each_place([&](std::size_t u, const Place& place) {
-      if (uses[u].access == Access::write) return;
+    for_each_place([&](Access how, std::size_t operand, const Place& place) {
+      if (how == Access::write) return;
       for_each_value(
-          versions_.read(step.op, u, repetition_), place,
+          versions_.read(step.op, operand, repetition_), place,
           [&](Bytes bytes, std::int64_t held) { read(step, place, bytes, held, access); });
     });
-    for_each_place([&](std::size_t u, const Place& place) {
-      if (uses[u].access == Access::read) return;
+    for_each_place([&](Access how, std::size_t operand, const Place& place) {
+      if (how == Access::read) return;
       for_each_value(
-          versions_.written(step.op, u, repetition_), place,
+          versions_.written(step.op, operand, repetition_), place,
           [&](Bytes bytes, std::int64_t held) { write(step, place, bytes, held, access); });
     });
-    for_each_place([&](std::size_t u, const Place& place) {
-      const bool reads = uses[u].access == Access::read;
+    for_each_place([&](Access how, std::size_t operand, const Place& place) {
       bool reported = false;
-      for_each_value(reads ? versions_.read(step.op, u, repetition_)
-                           : versions_.written(step.op, u, repetition_),
+      for_each_value(how == Access::read ? versions_.read(step.op, operand, repetition_)
+                                         : versions_.written(step.op, operand, repetition_),
                      place, [&](Bytes bytes, std::int64_t held) {
                        if (!reported) reported = lies_under(step, place, bytes, held, access);
                      });
@@ -296,15 +294,11 @@ class Proof {
     return other != held;
   }
 
-  /// Calls `visit(bytes of the place's region, what they should hold)`. Buffers behind the first
-  /// are used whole and written together with it.
+  /// Calls `visit(bytes of the place's region, what they should hold)`.
   template <class Visit>
   void for_each_value(std::span<const Versions::Value> values, const Place& place, Visit&& visit) {
     const int content = content_at(place);
     const std::size_t origin = origin_of(current(), place);
-    if (place.buffer > 0)
-      return visit({place.offset, place.end()},
-                   held(content, values.empty() ? 0 : values.front().version));
     for (const Versions::Value& value : values)
       visit({origin + value.begin, origin + value.end}, held(content, value.version));
   }

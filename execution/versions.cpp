@@ -1,6 +1,7 @@
 #include "execution/versions.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 namespace stowage::execution {
 
@@ -16,13 +17,13 @@ Versions::Versions(std::span<const Program* const> programs, const Contents& con
 void Versions::execute(int program) {
   program_ = program;
   values_.clear();
-  uses_.clear();
+  operands_.clear();
   const Program& current = *programs_[program];
-  first_use_.assign(current.ops().size(), {});
+  first_operand_.assign(current.ops().size(), {});
   for (const Section& section : current.sections())
     for (int period = 0; period < std::min(section.repeat, 2); ++period)
       for (int i = section.begin; i < section.end; ++i) {
-        first_use_[i].push_back(uses_.size());
+        first_operand_[i].push_back(operands_.size());
         follow(current.ops()[i]);
       }
 }
@@ -51,24 +52,28 @@ Versions::Span Versions::write(int content, Bytes bytes) {
   return {values_.size() - 1, values_.size()};
 }
 
-/// All uses of an op see what was there before it. The values of a tensor of several buffers are
-/// those of its first: they are written together.
+/// All uses of an op see what was there before it.
 void Versions::follow(const Op& op) {
   const Program& current = *programs_[program_];
-  const std::size_t first = uses_.size();
-  const auto place = [&](const Use& use) {
-    const Bytes bytes = bytes_of(current, use, 0);
-    const std::size_t begin = contents_.first_byte(program_, use.tensor);
-    return Bytes{begin + bytes.begin, begin + bytes.end};
+  const auto for_each_buffer = [&](auto&& visit) {
+    for (const Use& use : op.uses)
+      for (int b = 0; b < std::ssize(current.info(use.tensor).buffers); ++b) {
+        const Bytes bytes = bytes_of(current, use, b);
+        const std::size_t begin = contents_.first_byte(program_, use.tensor);
+        visit(use, contents_.of(program_, use.tensor, b),
+              Bytes{begin + bytes.begin, begin + bytes.end});
+      }
   };
-  for (const Use& use : op.uses) {
-    const Span now = find(contents_.of(program_, use.tensor, 0), place(use));
-    uses_.push_back({now, now});
-  }
-  for (std::size_t u = 0; u < op.uses.size(); ++u)
-    if (op.uses[u].access != Access::read && !op.only_rerun)
-      uses_[first + u].written =
-          write(contents_.of(program_, op.uses[u].tensor, 0), place(op.uses[u]));
+  std::size_t next = operands_.size();
+  for_each_buffer([&](const Use&, int content, Bytes bytes) {
+    const Span now = find(content, bytes);
+    operands_.push_back({now, now});
+  });
+  for_each_buffer([&](const Use& use, int content, Bytes bytes) {
+    if (use.access != Access::read && !op.only_rerun)
+      operands_[next].written = write(content, bytes);
+    ++next;
+  });
 }
 
 std::span<const Versions::Value> Versions::now(int program, Tensor tensor, Bytes bytes) {
@@ -76,18 +81,19 @@ std::span<const Versions::Value> Versions::now(int program, Tensor tensor, Bytes
   return values(find(contents_.of(program, tensor, 0), {begin + bytes.begin, begin + bytes.end}));
 }
 
-const Versions::UseValues& Versions::at(int op, std::size_t use, int repetition) const {
-  const std::vector<std::size_t>& periods = first_use_[op];
+const Versions::OperandValues& Versions::at(int op, std::size_t operand, int repetition) const {
+  const std::vector<std::size_t>& periods = first_operand_[op];
   const std::size_t period = std::min(static_cast<std::size_t>(repetition), periods.size() - 1);
-  return uses_[periods[period] + use];
+  return operands_[periods[period] + operand];
 }
 
-std::span<const Versions::Value> Versions::read(int op, std::size_t use, int repetition) const {
-  return values(at(op, use, repetition).read);
+std::span<const Versions::Value> Versions::read(int op, std::size_t operand, int repetition) const {
+  return values(at(op, operand, repetition).read);
 }
 
-std::span<const Versions::Value> Versions::written(int op, std::size_t use, int repetition) const {
-  return values(at(op, use, repetition).written);
+std::span<const Versions::Value> Versions::written(int op, std::size_t operand,
+                                                   int repetition) const {
+  return values(at(op, operand, repetition).written);
 }
 
 }  // namespace stowage::execution

@@ -27,10 +27,11 @@ class Versions {
   /// followed for two periods, as in for_each_issued(plan, 2, …).
   void execute(int program);
 
-  /// What a use of the execution under way finds, in the order of bytes.
-  std::span<const Value> read(int op, std::size_t use, int repetition) const;
+  /// What a buffer of a use of the execution under way finds, in the order of bytes.
+  /// @param operand index among all buffers of the op's uses, as of the places of a step
+  std::span<const Value> read(int op, std::size_t operand, int repetition) const;
   /// What it leaves. An op that only reruns brings back what was there already.
-  std::span<const Value> written(int op, std::size_t use, int repetition) const;
+  std::span<const Value> written(int op, std::size_t operand, int repetition) const;
   /// What bytes of a tensor's first buffer hold behind all executions so far; until the next call.
   std::span<const Value> now(int program, Tensor tensor, Bytes bytes);
 
@@ -40,7 +41,7 @@ class Versions {
     std::size_t begin = 0;
     std::size_t end = 0;
   };
-  struct UseValues {
+  struct OperandValues {
     Span read, written;
   };
 
@@ -48,7 +49,7 @@ class Versions {
   Span find(int content, Bytes bytes);
   Span write(int content, Bytes bytes);
   void follow(const Op& op);
-  const UseValues& at(int op, std::size_t use, int repetition) const;
+  const OperandValues& at(int op, std::size_t operand, int repetition) const;
   std::span<const Value> values(const Span& span) const {
     return {values_.data() + span.begin, span.end - span.begin};
   }
@@ -60,8 +61,8 @@ class Versions {
   int program_ = 0;
   std::int64_t writes_ = 0;
   std::vector<Value> values_;
-  std::vector<UseValues> uses_;                      ///< of the execution under way
-  std::vector<std::vector<std::size_t>> first_use_;  ///< by op and period: index into uses_
+  std::vector<OperandValues> operands_;                  ///< of the execution under way
+  std::vector<std::vector<std::size_t>> first_operand_;  ///< by op and period: index of the first
 };
 
 }  // namespace stowage::execution

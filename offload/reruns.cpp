@@ -140,14 +140,16 @@ bool Reruns::have(const Use& use, int producer, int layer, Search& search) const
 
 bool Reruns::changed_between(const Use& use, int from, int to) const {
   const execution::Range read = program_.resolve(use);
+  const bool all = program_.info(use.tensor).buffers.size() > 1;  // scales are of every range
   return std::ranges::any_of(writers_[use.tensor.id], [&](const Writer& writer) {
-    return writer.op > from && writer.op < to && writer.range.begin < read.end &&
-           read.begin < writer.range.end;
+    const bool meets = writer.range.begin < read.end && read.begin < writer.range.end;
+    return writer.op > from && writer.op < to && (all || meets);
   });
 }
 
 bool Reruns::written_once(int tensor, Range range) const {
   std::vector<Writer> writers = writers_[tensor];
+  if (writers.size() > 1 && program_.tensors()[tensor].buffers.size() > 1) return false;
   std::ranges::sort(writers, {}, [](const Writer& writer) { return writer.range.begin; });
   std::int64_t last = 0, written = range.begin;
   for (const Writer& writer : writers) {

@@ -42,7 +42,7 @@ class Reruns {
   bool have(const execution::Use& use, int producer, int layer, Search& search) const;
   bool changed_between(const execution::Use& use, int from, int to) const;
   /// Whether no element has two writers or one that looks at old content, and all of `range` has
-  /// one.
+  /// one. Elements of buffers behind the first have all writers of the tensor.
   bool written_once(int tensor, execution::Range range) const;
 
   const execution::Program& program_;

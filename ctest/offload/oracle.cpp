@@ -34,12 +34,11 @@ struct Bytes {
 
 Bytes bytes_of(const Place& place) { return {place.region, place.offset, place.end()}; }
 
-/// Of what a use names of a place; ranges are of tensors with one buffer.
+/// Of what a use names of a place; ranges are of the first buffer, others are used whole.
 Bytes bytes_of(const Program& program, const Use& use, const Place& place) {
-  const auto& buffers = program.info(use.tensor).buffers;
-  if (buffers.size() > 1) return bytes_of(place);
+  if (place.buffer > 0) return bytes_of(place);
   const Range range = program.resolve(use);
-  const std::size_t size = size_bytes(buffers.front().dtype);
+  const std::size_t size = size_bytes(program.info(use.tensor).buffers.front().dtype);
   const std::size_t origin = place.offset - place.first;
   return {place.region, origin + static_cast<std::size_t>(range.begin) * size,
           origin + static_cast<std::size_t>(range.end) * size};
@@ -248,9 +247,8 @@ class Stretches {
 
   /// Their bytes in a buffer of which something is used, in order.
   std::vector<std::pair<std::size_t, std::size_t>> of(const Use& use, int buffer) const {
-    const auto& buffers = program_.info(use.tensor).buffers;
-    const BufferInfo& info = at(buffers, buffer);
-    if (buffers.size() > 1) return {{0, info.bytes()}};
+    const BufferInfo& info = at(program_.info(use.tensor).buffers, buffer);
+    if (buffer > 0) return {{0, info.bytes()}};
     const std::size_t size = size_bytes(info.dtype);
     const Range range = program_.resolve(use);
     std::vector<std::pair<std::size_t, std::size_t>> found;

@@ -15,11 +15,15 @@ using Ranges = std::vector<Range>;
 
 /// `written` parts of a scratch tensor of eight are made from what is kept, `read` of it makes a
 /// saved one, which backward asks for.
-std::optional<std::vector<int>> chain(const Ranges& written, const Range& read) {
+/// @param scaled parts have a scale, which every op that makes one of them writes
+std::optional<std::vector<int>> chain(const Ranges& written, const Range& read,
+                                      bool scaled = false) {
   Program program("parts");
   program.begin_section("only");
   const Tensor kept = program.saved("kept", Dtype::fp32, {8}, "");
-  const Tensor parts = program.scratch("parts", Dtype::fp32, {8});
+  TensorInfo info = one_buffer("parts", Dtype::fp32, {8}, Lifetime::scratch);
+  if (scaled) info.buffers.push_back({"scale", Dtype::fp32, {1}});
+  const Tensor parts = program.add(info);
   const Tensor saved = program.saved("saved", Dtype::fp32, {8}, "module");
   const auto append = [&](std::vector<Use> uses) {
     Op op;
@@ -49,6 +53,12 @@ TEST(reruns, all_parts_that_are_read_are_made_again) {
   EXPECT_EQ(chain({{4, 8}, {0, 4}}, {0, 8}), (std::vector<int>{1, 2, 3}));
   EXPECT_EQ(chain({{0, 2}, {2, 6}}, {1, 5}), (std::vector<int>{1, 2, 3}));
   EXPECT_EQ(chain({{4, 8}}, {4, 8}), (std::vector<int>{1, 2}));
+}
+
+TEST(reruns, a_scale_that_several_ops_write_is_not_made_again) {
+  EXPECT_EQ(chain({{0, 8}}, {4, 8}, true), (std::vector<int>{1, 2}));
+  EXPECT_EQ(chain({{4, 8}, {0, 4}}, {0, 8}, true), std::nullopt);
+  EXPECT_EQ(chain({{4, 8}, {0, 4}}, {4, 8}, true), std::nullopt);
 }
 
 /// A scratch tensor that `layer` of microbatch 0 makes. Forward of microbatch 1 reads it in
@@ -83,6 +93,38 @@ std::optional<std::vector<int>> chain_from_earlier(int layer) {
 TEST(reruns, what_an_earlier_microbatch_made_in_the_same_layer_stays) {
   EXPECT_EQ(chain_from_earlier(3), std::vector<int>{2});
   EXPECT_FALSE(chain_from_earlier(2));
+}
+
+/// A saved tensor is made from the first half of one that stays; then an op writes the other half.
+std::optional<std::vector<int>> chain_past_a_writer(bool scaled) {
+  Program program("halves");
+  program.begin_section("only");
+  TensorInfo info = one_buffer("halves", Dtype::fp32, {8}, Lifetime::saved);
+  if (scaled) info.buffers.push_back({"scale", Dtype::fp32, {1}});
+  const Tensor halves = program.add(info);
+  const Tensor saved = program.saved("saved", Dtype::fp32, {8}, "module");
+  const auto append = [&](std::vector<Use> uses) {
+    Op op;
+    op.name = "op" + std::to_string(program.ops().size());
+    op.uses = std::move(uses);
+    program.append(std::move(op));
+  };
+  append({{halves, Access::write, {0, 4}}});
+  {
+    const auto layer = program.enter("layer", 0, 0);
+    append({{halves, Access::read, {0, 4}}, {saved, Access::write}});
+    append({{halves, Access::write, {4, 8}}});
+  }
+  const auto layer = program.enter("layer", 0, 0, true);
+  append({{saved, Access::read}});
+  program.finish();
+  const std::vector<Decision> decisions{Decision::keep, Decision::recompute};
+  return offload::Reruns(program).chain(saved, 3, decisions, std::vector<char>(2, 0));
+}
+
+TEST(reruns, a_writer_of_another_range_has_changed_the_scale) {
+  EXPECT_EQ(chain_past_a_writer(false), std::vector<int>{1});
+  EXPECT_FALSE(chain_past_a_writer(true));
 }
 
 TEST(reruns, what_nobody_wrote_or_two_did_is_not) {

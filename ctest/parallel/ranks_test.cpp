@@ -50,6 +50,21 @@ TEST_F(ranks, groups_of_the_same_members_are_one) {
   EXPECT_EQ(both.group(Group::dense_gradients).name(), "dense_gradients");
 }
 
+TEST_F(ranks, a_tensor_of_several_buffers_is_not_exchanged) {
+  execution::Program program("payloads");
+  const execution::Tensor payload =
+      program.add({.name = "q",
+                   .buffers = {{"payload", execution::Dtype::bf16, {8}},
+                               {"scale", execution::Dtype::fp32, {1}}},
+                   .module = {}});
+  const Ranks planned = planned_ranks(fit_grid(2), 0);
+  const RankGroup& data = planned.group(Group::data);
+  EXPECT_THROW((void)data.all_gather(program, "gather", {payload, {}}), execution::Error);
+  EXPECT_THROW((void)data.broadcast(program, "broadcast", {payload, {}}, 0), execution::Error);
+  EXPECT_THROW((void)data.exchange(program, "send", {{1, true, {payload, {0, 4}}, "q"}}),
+               execution::Error);
+}
+
 TEST_F(ranks, a_grid_of_another_size_is_refused) {
   EXPECT_THROW((void)connect(world, fit_grid(world.size() + 1), make_host_transport),
                execution::Error);

@@ -22,6 +22,9 @@ using Views = std::span<const execution::View>;
 namespace {
 
 Range range_of(const Program& program, const Piece& piece) {
+  const execution::TensorInfo& info = program.info(piece.tensor);
+  STOWAGE_ASSERT(info.buffers.size() == 1, "ranks exchange tensors of one buffer, {} has {}",
+                 info.name, info.buffers.size());
   return program.resolve({piece.tensor, Access::read, piece.range});
 }
 Dtype dtype_of(const Program& program, const Piece& piece) {
