@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -47,9 +48,20 @@ struct Cost {
   }
 };
 
+/// What the uses of an op name, in their order.
+using Views = std::span<const View>;
+
 /// Starts the operation on a queue. The views come in the order of the op's uses. It may not
 /// capture a tensor or an address, allocate, synchronize, print, or branch on device data.
-using Launch = Function<void(Queue&, std::span<const View>)>;
+using Launch = Function<void(Queue&, Views)>;
+
+/// Which use of an op an operand is: by it a launch finds the operand among the views.
+struct UseIndex {
+  int index = -1;  ///< -1: the operand is absent
+
+  explicit operator bool() const { return index >= 0; }
+  View in(Views views) const { return index < 0 ? View{} : views[static_cast<std::size_t>(index)]; }
+};
 
 /// One message of a matched group of sends and receives.
 struct Transfer {
@@ -87,6 +99,17 @@ struct Op {
   /// Computes again what an earlier op wrote, from less: only reruns issue it, and it may write no
   /// tensor for the first time.
   bool only_rerun = false;
+
+  /// Adds an operand. @return what the launch finds it by
+  UseIndex add_use(Use use) {
+    uses.push_back(use);
+    return {static_cast<int>(uses.size()) - 1};
+  }
+  /// Adds one whose parts lie behind each other. @return the first part
+  UseIndex add_uses(const std::vector<Use>& parts) {
+    uses.insert(uses.end(), parts.begin(), parts.end());
+    return {static_cast<int>(uses.size() - parts.size())};
+  }
 };
 
 }  // namespace stowage::execution

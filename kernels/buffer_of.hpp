@@ -47,7 +47,7 @@ inline BufferOf<UseIndex> add_use(std::vector<execution::Use>& uses, const Spec&
   return {add_use(uses, spec, operand.whole), operand.buffer};
 }
 inline BufferOf<execution::View> view_of(const BufferOf<UseIndex>& operand,
-                                         std::span<const execution::View> views) {
+                                         execution::Views views) {
   return {view_of(operand.whole, views), operand.buffer};
 }
 /// As a tensor that has this buffer alone.

@@ -99,15 +99,11 @@ RowsOf<UseIndex> add_use(std::vector<Use>& uses, const Spec& spec, const RowsOf<
   return {add_use(uses, spec, rows.whole, {rows.rows.begin * row, rows.rows.end * row}), rows.rows};
 }
 
-View view_of(UseIndex use, std::span<const View> views) {
-  return use.index < 0 ? View{} : views[static_cast<std::size_t>(use.index)];
-}
-
-Columns view_of(const ColumnsOf<UseIndex>& columns, std::span<const View> views) {
+Columns view_of(const ColumnsOf<UseIndex>& columns, execution::Views views) {
   return {view_of(columns.whole, views), columns.first, columns.count};
 }
 
-RowsOf<View> view_of(const RowsOf<UseIndex>& rows, std::span<const View> views) {
+RowsOf<View> view_of(const RowsOf<UseIndex>& rows, execution::Views views) {
   return {view_of(rows.whole, views), rows.rows != Range{}};
 }
 

@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -87,10 +86,8 @@ struct RowsOf<execution::View> {
   bool some = false;
 };
 
-/// As the T of Operands<T>: which use of an op an operand is, -1 if it is absent.
-struct UseIndex {
-  int index = -1;
-};
+/// As the T of Operands<T>: which use of an op an operand is.
+using execution::UseIndex;
 
 /// As many groups of operands as an operator says, such as the states of each parameter. Grows
 /// where it is written; `each` visits the operands of one group after the other.
@@ -287,10 +284,9 @@ ColumnsOf<UseIndex> add_use(std::vector<execution::Use>& uses, const Spec& spec,
 RowsOf<UseIndex> add_use(std::vector<execution::Use>& uses, const Spec& spec,
                          const RowsOf<execution::Tensor>& rows);
 /// Its view among those of the op's uses.
-execution::View view_of(UseIndex use, std::span<const execution::View> views);
-Columns view_of(const ColumnsOf<UseIndex>& columns, std::span<const execution::View> views);
-RowsOf<execution::View> view_of(const RowsOf<UseIndex>& rows,
-                                std::span<const execution::View> views);
+inline execution::View view_of(UseIndex use, execution::Views views) { return use.in(views); }
+Columns view_of(const ColumnsOf<UseIndex>& columns, execution::Views views);
+RowsOf<execution::View> view_of(const RowsOf<UseIndex>& rows, execution::Views views);
 
 /// The op of a program, without its name: uses, cost and launch.
 template <Operator Op>
@@ -302,7 +298,7 @@ execution::Op recorded(const Op& op, const OperandsOf<Op, execution::Tensor>& te
               auto& index) { index = add_use(made.uses, spec, tensor); },
           tensors, indices);
   made.cost = op.cost();
-  made.launch = [op, indices](execution::Queue& queue, std::span<const execution::View> all) {
+  made.launch = [op, indices](execution::Queue& queue, execution::Views all) {
     OperandsOf<Op, execution::View> views;
     op.each([&](const Spec&, const auto& index, auto& view) { view = view_of(index, all); },
             indices, views);

@@ -124,8 +124,7 @@ inline HeadsOf<UseIndex> add_use(std::vector<execution::Use>& uses, const Spec& 
                                  const HeadsOf<execution::Tensor>& heads) {
   return {add_use(uses, spec, heads.whole), heads.first, heads.strides};
 }
-inline HeadsOf<execution::View> view_of(const HeadsOf<UseIndex>& heads,
-                                        std::span<const execution::View> views) {
+inline HeadsOf<execution::View> view_of(const HeadsOf<UseIndex>& heads, execution::Views views) {
   return {view_of(heads.whole, views), heads.first, heads.strides};
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <utility>
 #include <vector>
 
 #include "execution/error.hpp"
@@ -9,8 +10,6 @@
 
 namespace stowage::layers {
 namespace {
-
-using Views = std::span<const execution::View>;
 
 const std::vector<std::int64_t>& shape_of(Recorder& recorder, Tensor tensor) {
   return recorder.program().info(tensor).buffers.front().shape;
@@ -83,13 +82,16 @@ void ZigzagChunks::to_rows(Recorder& recorder, const std::string& name, const Pa
   }
   recorder.append(
       group_->exchange(recorder.program(), recorder.full_name("exchange_" + name), messages));
-  recorder.compute(name + "_join",
-                   kernels::PackColumns{2 * shape[0], shape[1], recorder.storage()}.cost(),
-                   {read(halves[0]), read(halves[1]), write(y)}, [](execution::Queue& q, Views v) {
-                     const std::size_t bytes = v[0].buffer().bytes();
-                     q.copy(v[2].as<void>(), v[0].as<void>(), bytes);
-                     q.copy(v[2].as<std::byte>() + bytes, v[1].as<void>(), bytes);
-                   });
+  execution::Op join;
+  join.cost = kernels::PackColumns{2 * shape[0], shape[1], recorder.storage()}.cost();
+  const execution::UseIndex first = join.add_use(read(halves[0]));
+  const execution::UseIndex second = join.add_use(read(halves[1])), both = join.add_use(write(y));
+  join.launch = [=](execution::Queue& q, execution::Views v) {
+    const std::size_t bytes = first.in(v).buffer().bytes();
+    q.copy(both.in(v).as<void>(), first.in(v).as<void>(), bytes);
+    q.copy(both.in(v).as<std::byte>() + bytes, second.in(v).as<void>(), bytes);
+  };
+  recorder.compute(name + "_join", std::move(join));
 }
 
 }  // namespace stowage::layers

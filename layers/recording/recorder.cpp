@@ -7,6 +7,9 @@
 
 namespace stowage::layers {
 
+using execution::UseIndex;
+using execution::Views;
+
 int enclosing(const Program& program, const execution::Op& op, std::string_view kind) {
   int at = op.scope;
   while (at >= 0 && program.scopes()[at].kind != kind) at = program.scopes()[at].parent;
@@ -73,15 +76,6 @@ Tensor Recorder::gradient(const Parameter& parameter) {
                                             execution::Lifetime::gradient));
 }
 
-void Recorder::compute(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch) {
-  program_.append(make(name, cost, std::move(uses), std::move(launch)));
-}
-
-void Recorder::compute_weights(std::string_view name, Cost cost, std::vector<Use> uses,
-                               Launch launch, WeightsPosition position) {
-  append_weights(make(name, cost, std::move(uses), std::move(launch)), position);
-}
-
 void Recorder::append_weights(execution::Op op, WeightsPosition position) {
   PostponedOps* postponed = position == WeightsPosition::last ? last_ : postponed_;
   if (postponed == nullptr) return program_.append(std::move(op));
@@ -108,20 +102,21 @@ void Recorder::add(std::string_view name, Tensor x, Tensor onto) {
 }
 
 void Recorder::clear(std::string_view name, Use what, Cost cost) {
-  compute(name, cost, {what}, [](execution::Queue& queue, std::span<const execution::View> views) {
-    kernels::fill(queue, views[0], 0);
-  });
+  execution::Op op;
+  op.cost = cost;
+  const UseIndex x = op.add_use(what);
+  op.launch = [=](execution::Queue& queue, Views v) { kernels::fill(queue, x.in(v), 0); };
+  compute(name, std::move(op));
 }
 
 void Recorder::copy(std::string_view name, Use from, Use to, Cost cost) {
-  compute(name, cost, {from, to},
-          [](execution::Queue& queue, std::span<const execution::View> views) {
-            queue.copy(views[1].as<void>(), views[0].as<void>(), views[0].buffer().bytes());
-          });
-}
-
-void Recorder::rerun_only(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch) {
-  append_rerun(make(name, cost, std::move(uses), std::move(launch)));
+  execution::Op op;
+  op.cost = cost;
+  const UseIndex x = op.add_use(from), y = op.add_use(to);
+  op.launch = [=](execution::Queue& queue, Views v) {
+    queue.copy(y.in(v).as<void>(), x.in(v).as<void>(), x.in(v).buffer().bytes());
+  };
+  compute(name, std::move(op));
 }
 
 void Recorder::append_rerun(execution::Op op) {
@@ -131,16 +126,6 @@ void Recorder::append_rerun(execution::Op op) {
 
 execution::Op Recorder::named(std::string_view name, execution::Op op) const {
   op.name = full_name(name);
-  return op;
-}
-
-execution::Op Recorder::make(std::string_view name, Cost cost, std::vector<Use> uses,
-                             Launch launch) const {
-  execution::Op op;
-  op.name = full_name(name);
-  op.uses = std::move(uses);
-  op.cost = cost;
-  op.launch = std::move(launch);
   return op;
 }
 

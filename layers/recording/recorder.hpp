@@ -20,7 +20,6 @@ namespace stowage::layers {
 
 using execution::Access;
 using execution::Cost;
-using execution::Launch;
 using execution::Program;
 using execution::Tensor;
 using execution::Use;
@@ -173,7 +172,10 @@ class Recorder {
                const kernels::OperandsOf<Op, Tensor>& operands) {
     program_.append(named(name, kernels::recorded(op, operands)));
   }
-  void compute(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch);
+  /// An op that is no operator; its name is given here.
+  void compute(std::string_view name, execution::Op op) {
+    program_.append(named(name, std::move(op)));
+  }
   /// An op that makes gradients of weights alone: nothing else in backward waits for it, so a
   /// schedule may put it where a rank has nothing else to do.
   template <kernels::Operator Op>
@@ -182,8 +184,6 @@ class Recorder {
                        WeightsPosition position = WeightsPosition::in_place) {
     append_weights(named(name, kernels::recorded(op, operands)), position);
   }
-  void compute_weights(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch,
-                       WeightsPosition position = WeightsPosition::in_place);
   /// Where ops for weights go from here on: all to `later` if the batch asks for that, otherwise
   /// those whose position is the last to `last`; null: into the program.
   void postpone_weights_to(PostponedOps* later, PostponedOps* last) {
@@ -213,13 +213,11 @@ class Recorder {
                   const kernels::OperandsOf<Op, Tensor>& operands) {
     append_rerun(named(name, kernels::recorded(op, operands)));
   }
-  void rerun_only(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch);
 
  private:
   execution::Op named(std::string_view name, execution::Op op) const;
   void append_rerun(execution::Op op);
   void append_weights(execution::Op op, WeightsPosition position);
-  execution::Op make(std::string_view name, Cost cost, std::vector<Use> uses, Launch launch) const;
 
   Program& program_;
   Precision precision_;

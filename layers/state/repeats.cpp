@@ -11,7 +11,7 @@ namespace {
 using execution::Access;
 using execution::Range;
 using execution::Tensor;
-using execution::Use;
+using execution::UseIndex;
 using execution::View;
 using parallel::Message;
 
@@ -39,16 +39,19 @@ void add_in_order(execution::Queue& queue, std::span<const View> theirs, int cop
 }
 
 void append_sum(execution::Program& program, const Summands& of) {
-  std::vector<Use> uses = {{of.gradient, Access::update, of.rows}};
-  for (std::size_t i = 0; i < of.theirs.size(); ++i)
-    uses.push_back({of.theirs[i], i == 0 && of.copy > 1 ? Access::update : Access::read});
   execution::Op op;
   op.name = "sum_repeats/" + of.name;
-  op.uses = std::move(uses);
+  const UseIndex mine = op.add_use({of.gradient, Access::update, of.rows});
+  std::vector<UseIndex> theirs;
+  for (const Tensor copy : of.theirs)
+    theirs.push_back(
+        op.add_use({copy, theirs.empty() && of.copy > 1 ? Access::update : Access::read}));
   op.cost = static_cast<double>(of.theirs.size()) *
             kernels::Add{program.info(of.theirs[0]).buffers.front()}.cost();
-  op.launch = [copy = of.copy](execution::Queue& queue, std::span<const View> views) {
-    add_in_order(queue, views.subspan(1), copy, views[0]);
+  op.launch = [=, copy = of.copy](execution::Queue& queue, execution::Views v) {
+    std::vector<View> summands;
+    for (const UseIndex one : theirs) summands.push_back(one.in(v));
+    add_in_order(queue, summands, copy, mine.in(v));
   };
   program.append(std::move(op));
 }

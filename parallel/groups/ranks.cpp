@@ -17,7 +17,8 @@ using execution::Program;
 using execution::Queue;
 using execution::Range;
 using execution::Tensor;
-using Views = std::span<const execution::View>;
+using execution::UseIndex;
+using execution::Views;
 
 namespace {
 
@@ -39,9 +40,14 @@ std::size_t bytes_of(const Program& program, const Piece& piece) {
          execution::size_bytes(dtype_of(program, piece));
 }
 
-void use(Op& op, const Program& program, const Piece& piece, Access access) {
-  for (const execution::Use& one : program.uses(piece.tensor, range_of(program, piece), access))
-    op.uses.push_back(one);
+UseIndex use(Op& op, const Program& program, const Piece& piece, Access access) {
+  return op.add_uses(program.uses(piece.tensor, range_of(program, piece), access));
+}
+
+/// The address of a piece: the uses of its parts may begin behind padding, which nobody reads.
+UseIndex use_address(Op& op, const Program& program, const Piece& piece) {
+  const std::int64_t begin = range_of(program, piece).begin;
+  return op.add_use({piece.tensor, Access::read, {begin, begin}});
 }
 
 std::string text(std::string_view what, Dtype dtype, Dtype wire) {
@@ -105,7 +111,8 @@ const Collectives* RankGroup::Call::operator->() const {
 execution::Launch RankGroup::bound(Call call, std::vector<Transfer> transfers) {
   return [call = std::move(call), transfers = std::move(transfers)](Queue& q, Views v) {
     std::vector<Transfer> all = transfers;
-    for (std::size_t i = 0; i < all.size(); ++i) all[i].data = v[i].as<void>();
+    auto transfer = all.begin();
+    for (const execution::View& view : v) (transfer++)->data = view.as<void>();
     call->exchange(q, call.index, all);
   };
 }
@@ -121,14 +128,12 @@ Tensor RankGroup::workspace(Program& program, std::string name, std::int64_t ele
   return program.scratch(std::move(name), Dtype::uint8, {static_cast<std::int64_t>(bytes)});
 }
 
-/// Adds the op's room behind its other uses. @return its index among the views
-std::size_t RankGroup::use_workspace(Op& op, Program& program, const Piece& piece, Dtype wire,
-                                     Tensor workspace) const {
+UseIndex RankGroup::use_workspace(Op& op, Program& program, const Piece& piece, Dtype wire,
+                                  Tensor workspace) const {
   if (!workspace)
     workspace = this->workspace(program, op.name + "/workspace", count_of(program, piece),
                                 dtype_of(program, piece), wire);
-  op.uses.push_back({workspace, Access::write});
-  return op.uses.size() - 1;
+  return op.add_use({workspace, Access::write});
 }
 
 Op RankGroup::all_reduce(Program& program, std::string name, Piece piece, Reduction reduction,
@@ -137,11 +142,11 @@ Op RankGroup::all_reduce(Program& program, std::string name, Piece piece, Reduct
   const std::int64_t count = count_of(program, piece);
   Op op = begin(program, std::move(name), "all_reduce", piece, 2.0 * (size() - 1) / size(), wire);
   op.communication->detail = text(parallel::name(reduction), dtype, wire);
-  use(op, program, piece, Access::update);
-  const std::size_t room = use_workspace(op, program, piece, wire, workspace);
+  const UseIndex data = use(op, program, piece, Access::update);
+  const UseIndex room = use_workspace(op, program, piece, wire, workspace);
   op.launch = [=, call = call(op.name)](Queue& q, Views v) {
-    call->all_reduce(q, call.index, v[0].as<void>(), count, dtype, reduction, wire,
-                     v[room].as<void>());
+    call->all_reduce(q, call.index, data.in(v).as<void>(), count, dtype, reduction, wire,
+                     room.in(v).as<void>());
   };
   return op;
 }
@@ -153,17 +158,14 @@ Op RankGroup::reduce_scatter(Program& program, std::string name, Piece piece, Dt
   Op op =
       begin(program, std::move(name), "reduce_scatter", piece, 1.0 * (size() - 1) / size(), wire);
   op.communication->detail = text("sum", dtype, wire);
+  const UseIndex data = use_address(op, program, piece);
   for (int r = 0; r < size(); ++r)
     use(op, program, {piece.tensor, share(range_of(program, piece), r)},
         r == rank_ ? Access::update : Access::read);
-  // The first use may lie behind padding that nobody reads: the address is asked for by itself.
-  op.uses.insert(op.uses.begin(),
-                 {piece.tensor,
-                  Access::read,
-                  {range_of(program, piece).begin, range_of(program, piece).begin}});
-  const std::size_t room = use_workspace(op, program, piece, wire, workspace);
+  const UseIndex room = use_workspace(op, program, piece, wire, workspace);
   op.launch = [=, call = call(op.name)](Queue& q, Views v) {
-    call->reduce_scatter(q, call.index, v[0].as<void>(), count, dtype, wire, v[room].as<void>());
+    call->reduce_scatter(q, call.index, data.in(v).as<void>(), count, dtype, wire,
+                         room.in(v).as<void>());
   };
   return op;
 }
@@ -180,10 +182,12 @@ Op RankGroup::add_by_tree(Program& program, std::string name, Piece piece,
                 share * (most + (scatter ? 0 : 1)), dtype);
   op.communication->detail = tree.text();
   const Range all = range_of(program, piece);
-  op.uses.push_back({piece.tensor, Access::read, {all.begin, all.begin}});
+  const UseIndex last = use_address(op, program, piece);
+  std::vector<UseIndex> own;
   for (int node = 0; node + 1 < most; ++node)
-    op.uses.push_back(
-        {kept.at(static_cast<std::size_t>(node)), Access::read, {all.begin, all.begin}});
+    own.push_back(use_address(op, program, {kept.at(static_cast<std::size_t>(node)), all}));
+  own.resize(static_cast<std::size_t>(tree.nodes(tree.rank)) - 1);
+  own.push_back(last);
   for (int node = 0; node + 1 < most; ++node)  // padding is no part of them
     for (const execution::Use& part : program.uses(piece.tensor, all, Access::read))
       op.uses.push_back({kept.at(static_cast<std::size_t>(node)), Access::read, part.range});
@@ -195,14 +199,11 @@ Op RankGroup::add_by_tree(Program& program, std::string name, Piece piece,
     workspace =
         program.scratch(op.name + "/workspace", Dtype::uint8,
                         {static_cast<std::int64_t>(tree_workspace_bytes(count, dtype, tree))});
-  op.uses.push_back({workspace, Access::write});
-  const std::size_t room = op.uses.size() - 1;
+  const UseIndex room = op.add_use({workspace, Access::write});
   op.launch = [=, call = call(op.name)](Queue& q, Views v) {
-    std::vector<void*> own;
-    for (int node = 1; node < tree.nodes(tree.rank); ++node)
-      own.push_back(v[static_cast<std::size_t>(node)].as<void>());
-    own.push_back(v[0].as<void>());
-    call->add_by_tree(q, call.index, own, count, dtype, tree, scatter, v[room].as<void>());
+    std::vector<void*> nodes;
+    for (const UseIndex node : own) nodes.push_back(node.in(v).as<void>());
+    call->add_by_tree(q, call.index, nodes, count, dtype, tree, scatter, room.in(v).as<void>());
   };
   return op;
 }
@@ -210,12 +211,14 @@ Op RankGroup::add_by_tree(Program& program, std::string name, Piece piece,
 Op RankGroup::all_gather(Program& program, std::string name, Piece piece) const {
   Op op = begin(program, std::move(name), "all_gather", piece, 1.0 * (size() - 1) / size(),
                 dtype_of(program, piece));
+  std::vector<execution::Use> shares;
   for (int r = 0; r < size(); ++r)
-    op.uses.push_back({piece.tensor, r == rank_ ? Access::read : Access::write,
-                       share(range_of(program, piece), r)});
+    shares.push_back({piece.tensor, r == rank_ ? Access::read : Access::write,
+                      share(range_of(program, piece), r)});
+  const UseIndex data = op.add_uses(shares);
   const std::size_t bytes = bytes_of(program, piece) / static_cast<std::size_t>(size());
   op.launch = [=, call = call(op.name)](Queue& q, Views v) {
-    call->all_gather(q, call.index, v[0].as<void>(), bytes);
+    call->all_gather(q, call.index, data.in(v).as<void>(), bytes);
   };
   return op;
 }
@@ -262,12 +265,12 @@ Op RankGroup::reduce_partials(Program& program, std::string name, Piece piece, P
   op.name = std::move(name);
   op.cost = {static_cast<double>(count * (size() - 1)),
              static_cast<double>(count * (size() + 1)) * static_cast<double>(size_bytes(dtype))};
-  op.uses = {{piece.tensor, Access::read, own},
-             {others.tensor, Access::read, others.range},
-             {sums.tensor, Access::write, sums.range}};
-  op.launch = [count, dtype, rank = rank_, ranks = size()](Queue& q, Views v) {
-    sum_rows(q, v[1].as<const void>(), v[0].as<const void>(), v[2].as<void>(), count, dtype, rank,
-             ranks);
+  const UseIndex mine = op.add_use({piece.tensor, Access::read, own});
+  const UseIndex theirs = op.add_use({others.tensor, Access::read, others.range});
+  const UseIndex sum = op.add_use({sums.tensor, Access::write, sums.range});
+  op.launch = [=, rank = rank_, ranks = size()](Queue& q, Views v) {
+    sum_rows(q, theirs.in(v).as<const void>(), mine.in(v).as<const void>(), sum.in(v).as<void>(),
+             count, dtype, rank, ranks);
   };
   return op;
 }
@@ -279,10 +282,11 @@ Op RankGroup::all_gather_from(Program& program, std::string name, Piece share, P
       bytes_of(program, share) * static_cast<std::size_t>(size()) == bytes_of(program, piece),
       "{} gathers {} bytes from shares of {}", op.name, bytes_of(program, piece),
       bytes_of(program, share));
-  op.uses = {{share.tensor, Access::read, share.range}, {piece.tensor, Access::write, piece.range}};
+  const UseIndex own = op.add_use({share.tensor, Access::read, share.range});
+  const UseIndex all = op.add_use({piece.tensor, Access::write, piece.range});
   const std::size_t bytes = bytes_of(program, share);
   op.launch = [=, call = call(op.name)](Queue& q, Views v) {
-    call->all_gather(q, call.index, v[0].as<void>(), v[1].as<void>(), bytes);
+    call->all_gather(q, call.index, own.in(v).as<void>(), all.in(v).as<void>(), bytes);
   };
   return op;
 }
@@ -313,11 +317,11 @@ Op RankGroup::all_to_all(Program& program, std::string name, Piece from, Piece t
   STOWAGE_ASSERT(bytes_of(program, from) == bytes_of(program, to), "{} exchanges {} and {} bytes",
                  op.name, bytes_of(program, from), bytes_of(program, to));
   (void)share(range_of(program, from), 0);
-  op.uses = {{from.tensor, Access::read, range_of(program, from)},
-             {to.tensor, Access::write, range_of(program, to)}};
+  const UseIndex out = op.add_use({from.tensor, Access::read, range_of(program, from)});
+  const UseIndex in = op.add_use({to.tensor, Access::write, range_of(program, to)});
   const std::size_t bytes = bytes_of(program, from) / static_cast<std::size_t>(size());
   op.launch = [=, call = call(op.name)](Queue& q, Views v) {
-    call->all_to_all(q, call.index, v[0].as<void>(), v[1].as<void>(), bytes);
+    call->all_to_all(q, call.index, out.in(v).as<void>(), in.in(v).as<void>(), bytes);
   };
   return op;
 }
@@ -325,11 +329,11 @@ Op RankGroup::all_to_all(Program& program, std::string name, Piece from, Piece t
 Op RankGroup::broadcast(Program& program, std::string name, Piece piece, int root) const {
   Op op = begin(program, std::move(name), "broadcast", piece, 1, dtype_of(program, piece));
   op.communication->detail = fmt::format("root {}", root);
-  op.uses = {
-      {piece.tensor, rank_ == root ? Access::read : Access::write, range_of(program, piece)}};
+  const UseIndex data = op.add_use(
+      {piece.tensor, rank_ == root ? Access::read : Access::write, range_of(program, piece)});
   const std::size_t bytes = bytes_of(program, piece);
   op.launch = [=, call = call(op.name)](Queue& q, Views v) {
-    call->broadcast(q, call.index, v[0].as<void>(), bytes, root);
+    call->broadcast(q, call.index, data.in(v).as<void>(), bytes, root);
   };
   return op;
 }

@@ -116,8 +116,9 @@ class RankGroup {
   /// The rank at a distance behind this one, or before it.
   int behind(int distance) const { return (rank_ + distance) % size(); }
   int before(int distance) const { return (rank_ + size() - distance) % size(); }
-  std::size_t use_workspace(execution::Op& op, execution::Program& program, const Piece& piece,
-                            execution::Dtype wire, execution::Tensor workspace) const;
+  execution::UseIndex use_workspace(execution::Op& op, execution::Program& program,
+                                    const Piece& piece, execution::Dtype wire,
+                                    execution::Tensor workspace) const;
   /// What runs an op: the collectives, and the index that it was announced by.
   struct Call {
     std::shared_ptr<const Collectives> collectives;

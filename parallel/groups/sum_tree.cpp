@@ -15,7 +15,8 @@ using execution::Program;
 using execution::Queue;
 using execution::Range;
 using execution::Tensor;
-using Views = std::span<const execution::View>;
+using execution::UseIndex;
+using execution::Views;
 
 int SumTree::nodes(int r) const { return ranks == 1 ? 1 : nodes_of(begin(r), begin(r + 1)); }
 
@@ -61,10 +62,11 @@ execution::Cost reading_and_writing(double elements, double operands, Dtype dtyp
   return {elements, operands * elements * static_cast<double>(size_bytes(dtype))};
 }
 
-/// An op on a range: where its tensors are among the views.
+/// An op on a range: its elements and operands.
 struct Part {
   std::int64_t count;
-  std::size_t kept, leaf;
+  std::vector<UseIndex> kept;  ///< of the named nodes
+  UseIndex leaf;
 };
 
 /// Which kept nodes an op names, and what for.
@@ -100,31 +102,28 @@ Op add_leaf(const Program& program, std::string name, Tensor leaf, const std::ve
   const NamedNodes nodes = named_nodes(which, merge, static_cast<int>(kept.size()));
   Op op;
   op.name = std::move(name);
-  if (which.index) op.uses.push_back({which.index, Access::read});
+  const UseIndex index = which.index ? op.add_use({which.index, Access::read}) : UseIndex{};
   std::vector<Part> parts;
   double elements = 0;
   for (const Range range : ranges) {
-    Part part{range.end - range.begin, op.uses.size(), 0};
+    Part& part = parts.emplace_back();
+    part.count = range.end - range.begin;
     for (int node = nodes.begin; node < nodes.end; ++node)
-      op.uses.push_back({kept[static_cast<std::size_t>(node)], nodes.access, range});
-    part.leaf = op.uses.size();
-    for (const execution::Use& use :
-         program.uses(leaf, range, which.last ? Access::update : Access::read))
-      op.uses.push_back(use);
-    parts.push_back(part);
+      part.kept.push_back(op.add_use({kept[static_cast<std::size_t>(node)], nodes.access, range}));
+    part.leaf = op.add_uses(program.uses(leaf, range, which.last ? Access::update : Access::read));
     elements += static_cast<double>(part.count);
   }
   // A leaf and the nodes that it meets are read, and a sum is written.
   const double met = which.index ? met_between(tree) : merge.before - merge.after + 1;
   op.cost = reading_and_writing(elements, 2 + met, dtype);
-  op.launch = [=, indexed = static_cast<bool>(which.index), last = which.last](Queue& q, Views v) {
+  op.launch = [=, last = which.last](Queue& q, Views v) {
     execution::with_accumulation_type(dtype, [&]<class A>() {
       for (const Part& part : parts) {
         detail::AddLeaf<A> add{};
-        add.leaf = v[part.leaf].as<A>();
-        for (int node = nodes.begin; node < nodes.end; ++node)
-          add.kept[node] = v[part.kept + static_cast<std::size_t>(node - nodes.begin)].as<A>();
-        add.index = indexed ? v[0].as<const std::int32_t>() : nullptr;
+        add.leaf = part.leaf.in(v).as<A>();
+        int node = nodes.begin;
+        for (const UseIndex one : part.kept) add.kept[node++] = one.in(v).as<A>();
+        add.index = index ? index.in(v).as<const std::int32_t>() : nullptr;
         add.begin = tree.begin(tree.rank);
         add.merge = merge;
         add.last = last;
@@ -144,15 +143,15 @@ Op add_nodes(const Program& program, std::string name, Tensor nodes, Tensor sums
                  buffer(program, nodes).elements());
   Op op;
   op.name = std::move(name);
-  op.uses = {{nodes, Access::read}, {sums, Access::write}};
+  const UseIndex all = op.add_use({nodes, Access::read}), out = op.add_use({sums, Access::write});
   op.cost = reading_and_writing(static_cast<double>(count), tree.all_nodes() + 1, dtype);
   op.launch = [=](Queue& q, Views v) {
     execution::with_accumulation_type(dtype, [&]<class A>() {
       execution::parallel_for(q, count,
-                              detail::AddNodes<A>{.others = v[0].as<const A>(),
+                              detail::AddNodes<A>{.others = all.in(v).as<const A>(),
                                                   .stride = count,
                                                   .own = {},
-                                                  .out = v[1].as<A>(),
+                                                  .out = out.in(v).as<A>(),
                                                   .each = tree.each,
                                                   .rank = -1,
                                                   .ranks = tree.ranks});
@@ -170,12 +169,13 @@ Op add_rows(const Program& program, std::string name, Piece rows, Tensor sums) {
                  "{} adds rows of {} elements, not {}", name, count, range.end - range.begin);
   Op op;
   op.name = std::move(name);
-  op.uses = {{rows.tensor, Access::read, range}, {sums, Access::write}};
+  const UseIndex all = op.add_use({rows.tensor, Access::read, range});
+  const UseIndex out = op.add_use({sums, Access::write});
   op.cost = reading_and_writing(static_cast<double>(count), number + 1, dtype);
   op.launch = [=](Queue& q, Views v) {
-    const auto* first = v[0].as<const std::byte>();
-    sum_rows(q, first + static_cast<std::size_t>(count) * size_bytes(dtype), first, v[1].as<void>(),
-             count, dtype, 0, number);
+    const auto* first = all.in(v).as<const std::byte>();
+    sum_rows(q, first + static_cast<std::size_t>(count) * size_bytes(dtype), first,
+             out.in(v).as<void>(), count, dtype, 0, number);
   };
   return op;
 }
