@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <numeric>
 #include <span>
 
@@ -65,13 +66,13 @@ class Interval {
   Interval(int begin, int end) : begin_(begin), end_(end) {}
 
   void add(const Block& block, std::size_t offset) {
-    const bool throughout = block.wraps() ? block.begin <= begin_ || block.end >= end_
-                                          : block.begin <= begin_ && block.end >= end_;
-    if (!throughout)
+    const Bytes bytes{offset, offset + block.bytes};
+    take(touched_, bytes);
+    if (lives_throughout(block))
+      take(taken_, bytes);
+    else
       blocks_.insert(std::ranges::upper_bound(blocks_, offset, {}, &Placed::offset),
                      {offset, block});
-    else
-      take({offset, offset + block.bytes});
   }
 
   struct Cursor {
@@ -83,13 +84,16 @@ class Interval {
   bool pass(const Block& block, Cursor& at, std::size_t& offset) const {
     Cursor now = at;  // in registers: most of a prediction's time is spent here
     std::size_t free = offset;
-    for (; now.bytes < taken_.size() && taken_[now.bytes].begin < free + block.bytes; ++now.bytes)
-      free = std::max(free, taken_[now.bytes].end);
-    for (; now.block < blocks_.size() && blocks_[now.block].offset < free + block.bytes;
-         ++now.block) {
-      const auto& [begin, other] = blocks_[now.block];
-      if (other.meets(block)) free = std::max(free, begin + other.bytes);
-    }
+    const bool throughout = lives_throughout(block);  // meets all that live in here
+    const std::vector<Bytes>& taken = throughout ? touched_ : taken_;
+    for (; now.bytes < taken.size() && taken[now.bytes].begin < free + block.bytes; ++now.bytes)
+      free = std::max(free, taken[now.bytes].end);
+    if (!throughout)
+      for (; now.block < blocks_.size() && blocks_[now.block].offset < free + block.bytes;
+           ++now.block) {
+        const auto& [begin, other] = blocks_[now.block];
+        if (other.meets(block)) free = std::max(free, begin + other.bytes);
+      }
     const bool moved = now.bytes != at.bytes || now.block != at.block;
     at = now;
     offset = free;
@@ -105,22 +109,28 @@ class Interval {
     Block block;
   };
 
-  /// Marks bytes as taken; ranges that touch become one.
-  void take(Bytes bytes) {
-    const auto first = std::ranges::lower_bound(taken_, bytes.begin, {}, &Bytes::end);
+  bool lives_throughout(const Block& block) const {
+    return block.wraps() ? block.begin <= begin_ || block.end >= end_
+                         : block.begin <= begin_ && block.end >= end_;
+  }
+
+  /// Adds bytes to rising ranges; those that touch become one.
+  static void take(std::vector<Bytes>& ranges, Bytes bytes) {
+    const auto first = std::ranges::lower_bound(ranges, bytes.begin, {}, &Bytes::end);
     auto last = first;
-    for (; last != taken_.end() && last->begin <= bytes.end; ++last)
+    for (; last != ranges.end() && last->begin <= bytes.end; ++last)
       bytes = {std::min(bytes.begin, last->begin), std::max(bytes.end, last->end)};
     if (first == last) {
-      taken_.insert(first, bytes);
+      ranges.insert(first, bytes);
     } else {
       *first = bytes;
-      taken_.erase(first + 1, last);
+      ranges.erase(first + 1, last);
     }
   }
 
   int begin_, end_;
   std::vector<Bytes> taken_;    ///< through the whole interval, rising
+  std::vector<Bytes> touched_;  ///< at any step of it, rising
   std::vector<Placed> blocks_;  ///< in part of it, by offset
 };
 
@@ -194,9 +204,7 @@ Order top_first(const Order& order, const Packing& packing, const std::vector<Bl
   return result;
 }
 
-}  // namespace
-
-Packing pack(const std::vector<Block>& blocks, std::size_t enough) {
+Packing search(const std::vector<Block>& blocks, std::size_t enough) {
   Packing best;
   best.bound = largest_live(blocks);
   if (blocks.empty()) return best;
@@ -243,6 +251,41 @@ Packing pack(const std::vector<Block>& blocks, std::size_t enough) {
   for (const Prefer prefer : {Prefer::longest, Prefer::area, Prefer::largest})
     if (best.bytes > goal) improve(skyline_order(unwrapped(blocks), prefer));
   return best;
+}
+
+/// The packings that were found last. Ranks of a layout, points of a curve and rounds of a policy
+/// ask for the same blocks again.
+class Found {
+ public:
+  Packing of(const std::vector<Block>& blocks, std::size_t enough) {
+    for (const Entry& entry : entries_)
+      if (entry.enough == enough && std::ranges::equal(entry.blocks, blocks, same))
+        return entry.packing;
+    if (entries_.size() == kMost) entries_.pop_back();
+    entries_.push_front({blocks, enough, search(blocks, enough)});
+    return entries_.front().packing;
+  }
+
+ private:
+  struct Entry {
+    std::vector<Block> blocks;
+    std::size_t enough;
+    Packing packing;
+  };
+  static constexpr std::size_t kMost = 64;  ///< some megabytes, of plans with thousands of blocks
+
+  static bool same(const Block& a, const Block& b) {
+    return a.begin == b.begin && a.end == b.end && a.bytes == b.bytes;
+  }
+
+  std::deque<Entry> entries_;  ///< the last one first
+};
+
+}  // namespace
+
+Packing pack(const std::vector<Block>& blocks, std::size_t enough) {
+  static thread_local Found found;
+  return found.of(blocks, enough);
 }
 
 }  // namespace stowage::offload
