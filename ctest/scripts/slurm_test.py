@@ -26,8 +26,8 @@ ENVIRONMENT, SKIPPED = 3, 77  # of scripts; of tests
 NEEDED = ("sbatch", "srun", "scontrol", "slurmctld", "slurmd", "munged")
 # A run that no evaluation interrupts. In a job its ops wait for random times, which changes no bit:
 # it takes some seconds, so that signals arrive before its end, and leaves the cores to others.
-RUN = ("execution.backend=host", "run.steps=100", "eval.interval=0")
-TWICE_AS_LONG = (RUN[0], "run.steps=180", RUN[2])
+RUN = ("execution.backend=host", "run.steps=70", "eval.interval=0")
+TWICE_AS_LONG = (RUN[0], "run.steps=130", RUN[2])
 SLOWLY = "execution.delay_seed=1"
 TWO_RANKS = ("--time=5", "--ntasks-per-node=2", "--gpus-per-node=2", "--cpus-per-task=1")
 ONE_RANK = ("--time=5", "--cpus-per-task=1")
@@ -200,7 +200,7 @@ def a_run_that_was_stopped_twice_has_one_name(site):
     assert "the stopped part before this one: twice.older_2.h5" in said, said
     assert site.same_as_whole("twice", run=TWICE_AS_LONG) == 3
     with open(os.path.join(site.folder, "twice.jsonl"), encoding="utf-8") as file:
-        assert sum('"step_time"' in line for line in file) == 180
+        assert sum('"step_time"' in line for line in file) == 130
 
 
 @case(ranks=2)
