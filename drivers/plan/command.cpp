@@ -135,7 +135,7 @@ PlanAnswer answer(PlanCommand c) {
     forecast::LayoutQuestion question;
     question.quick = c.quick;
     question.tokens = options.tokens;
-    if (c.ranks) question.ranks = *c.ranks;
+    question.ranks = c.ranks;
     if (c.best) question.most = *c.best;
     const forecast::LayoutAnswer found = forecast::find_layouts(deck, question);
     write_json(found.json);
