@@ -51,7 +51,7 @@ TEST(plan_stages, are_drawn) {
   const std::string& again = plan(timeline + Words{"recompute.modules=[\"mlp_act\"]"} + kSixteen);
   EXPECT_TRUE(says(again, "what is computed again"));
   EXPECT_FALSE(says(again, "h2d"));
-  EXPECT_TRUE(1.01 * plain < drawn_ms(again) && drawn_ms(again) < 1.5 * plain) << again;
+  EXPECT_TRUE(1.02 * plain < drawn_ms(again) && drawn_ms(again) < 1.5 * plain) << again;
   const Words several = {"parallel.virtual_stages=2", "parallel.schedule=interleaved"};
   const std::string& text = plan(timeline + several + kSixteen);
   EXPECT_TRUE(says(text, "2 ranks with 2 stages each"));
@@ -117,7 +117,7 @@ TEST(plan_rates, come_from_timed_ops) {
   const double latency_s = std::stod(links[0][0]), rate = std::stod(links[0][1]);
   EXPECT_TRUE(2e-5 < latency_s && latency_s < 6e-5) << latency_s;
   EXPECT_TRUE(1e11 < rate && rate < 4e11) << rate;
-  EXPECT_GT(ms(plan(deck + Words{"--ops", set + "," + set})), 1.05 * ms(plan(deck)));
+  EXPECT_GT(ms(plan(deck + Words{"--ops", set + "," + set})), 1.1 * ms(plan(deck)));
   for (const std::string line : {"mamba/scan", "mamba/scan 0", "mamba/scan 0.5 1"}) {
     const std::string why = refusal(experts() + Words{"machine.op_efficiency=[\"" + line + "\"]"});
     EXPECT_TRUE(says(why, "machine.op_efficiency"));
