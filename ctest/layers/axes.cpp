@@ -76,7 +76,8 @@ Outcome run_alone(const parallel::Communicator& world, forecast::TrainerOptions 
 template <class What>
 void expect_near(double value, double wanted, const What& what) {
   const double most = kTolerance * std::max(1.0, std::abs(wanted));
-  if (!(std::abs(value - wanted) <= most)) EXPECT_NEAR(value, wanted, most) << what();
+  if (std::abs(value - wanted) <= most) return;
+  EXPECT_NEAR(value, wanted, most) << what();
 }
 
 }  // namespace
