@@ -236,7 +236,7 @@ void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const 
       return messages * rates.with_compute_s(name, kind, share * bytes / messages);
     };
     const auto last_s = [&](const char* kind, double bytes) {
-      return share * bytes / rates.link_of(name, kind).bytes_per_s;
+      return rates.link_of(name, kind).time_s(share * bytes);
     };
     if (ranks > 1 && count > 0) {
       sums_s += with_compute_s("reduce_scatter", count * wire);
@@ -250,12 +250,13 @@ void LayoutEstimator::add_state(Estimate& estimate, const Layout& layout, const 
     }
     estimate.persistent_bytes +=
         count * (weight + gradient) + count / ranks * state_bytes(state, precision, rule);
-    estimate.optimizer_s += count / ranks * (update_bytes(state, precision, rule) + kNormBytes) /
-                            (rates.device_bytes_per_s * rates.memory_efficiency);
+    estimate.optimizer_s += rates.roofline_s(
+        {.bytes = count / ranks * (update_bytes(state, precision, rule) + kNormBytes)});
   }
-  const double exchanges_s =
-      moved_bytes / rates.link_of(std::string(parallel::name(kStage)), "exchange").bytes_per_s;
-  estimate.optimizer_s += std::max(elements.matrix_flops / owners / rates.flops_per_s, exchanges_s);
+  if (elements.matrix_flops > 0)
+    estimate.optimizer_s += std::max(
+        rates.roofline_s({.flops = elements.matrix_flops / owners}),
+        rates.link_of(std::string(parallel::name(kStage)), "exchange").time_s(moved_bytes));
   const double forward_s = std::max(0.0, times.forward_s - exchange.forward_s);
   const double backward_s = std::max(0.0, times.backward_s + times.weights_s - exchange.backward_s);
   estimate.gradients_s =
