@@ -48,6 +48,13 @@ parallel::GridShape without(parallel::GridShape shape, std::initializer_list<Axi
   return shape;
 }
 
+/// What the stages of a layout depend on: its grid without data, and stages of a rank.
+std::array<int, 5> stages_of(const Layout& layout) {
+  const parallel::GridShape& shape = layout.shape;
+  return {shape[Axis::tensor], shape[Axis::context], shape[Axis::expert], shape[Axis::pipeline],
+          layout.virtual_stages};
+}
+
 /// Of one microbatch on the slowest rank.
 PassTimes slowest(layers::PipelineShape shape, const std::vector<PassTimes>& stages) {
   PassTimes most;
@@ -170,12 +177,20 @@ const LayoutEstimator::PartElements& LayoutEstimator::part_elements(const Layout
   return parts;
 }
 
+/// The layers with the cuts between stages: the deck's own, or the best ones by their times.
+const std::string& LayoutEstimator::cut_pattern(const Layout& layout, const PartTimes& times) {
+  std::string& known = cut_patterns_[stages_of(layout)];
+  if (!known.empty()) return known;
+  const std::string pattern = inputs::read(deck_, &layers::ModelConfig::pattern);
+  known = pattern.find('|') == std::string::npos
+              ? forecast::balanced_cuts(pattern, layout.pipeline(), times)
+              : pattern;
+  return known;
+}
+
 const LayoutEstimator::Elements& LayoutEstimator::elements(const Layout& layout,
                                                            const std::string& pattern) {
-  const parallel::GridShape shape = without(layout.shape, {Axis::data});
-  const auto [found, added] =
-      elements_.try_emplace({shape[Axis::tensor], shape[Axis::context], shape[Axis::expert],
-                             shape[Axis::pipeline], layout.virtual_stages});
+  const auto [found, added] = elements_.try_emplace(stages_of(layout));
   Elements& most = found->second;
   if (!added) return most;
   const PartElements& parts = part_elements(layout);
@@ -269,10 +284,8 @@ Estimate LayoutEstimator::estimate(const Layout& layout) {
   estimate.refused = cut.refused;
   if (!estimate.refused.empty()) return estimate;
   const layers::PipelineShape shape = layout.pipeline();
-  std::string pattern = inputs::read(deck_, &layers::ModelConfig::pattern);
   try {
-    if (pattern.find('|') == std::string::npos)
-      pattern = forecast::balanced_cuts(pattern, shape, cut.parts.times);
+    const std::string& pattern = cut_pattern(layout, cut.parts.times);
     const std::vector<layers::Stage> divided = layers::divide(pattern, shape.stages());
     const PassTimes times = slowest(shape, forecast::stage_times(divided, cut.parts.times));
     const PassTimes compute = slowest(shape, forecast::stage_times(divided, cut.parts.compute));

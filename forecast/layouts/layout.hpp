@@ -74,6 +74,7 @@ class LayoutEstimator {
   };
 
   const Cut& cut(const Layout& layout);
+  const std::string& cut_pattern(const Layout& layout, const PartTimes& times);
   const PartElements& part_elements(const Layout& layout);
   const Elements& elements(const Layout& layout, const std::string& pattern);
   void add_state(Estimate& estimate, const Layout& layout, const Elements& elements,
@@ -82,9 +83,10 @@ class LayoutEstimator {
   const inputs::Deck& deck_;
   const PlannedData& data_;
   bool each_kind_;
-  std::map<std::array<int, 3>, Cut> cuts_;            ///< by tensor, context, expert
-  std::map<std::array<int, 3>, PartElements> parts_;  ///< the same
-  std::map<std::array<int, 5>, Elements> elements_;   ///< and pipeline and virtual stages
+  std::map<std::array<int, 3>, Cut> cuts_;                  ///< by tensor, context, expert
+  std::map<std::array<int, 3>, PartElements> parts_;        ///< the same
+  std::map<std::array<int, 5>, Elements> elements_;         ///< and pipeline and virtual stages
+  std::map<std::array<int, 5>, std::string> cut_patterns_;  ///< the same; with '|'
 };
 
 /// The options of a rank of a layout; of one stage a rank with the quicker schedule.
