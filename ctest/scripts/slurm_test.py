@@ -21,7 +21,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "drivers"))
 from process_cases import Cases  # noqa: E402
 
 CASES = case = Cases()
-PATIENCE_S = 120
+PATIENCE_S = 240
 ENVIRONMENT, SKIPPED = 3, 77  # of scripts; of tests
 NEEDED = ("sbatch", "srun", "scontrol", "slurmctld", "slurmd", "munged")
 # A run that no evaluation interrupts. In a job its ops wait for random times, which changes no bit:
