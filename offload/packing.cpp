@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <numeric>
 #include <span>
 
@@ -204,7 +203,9 @@ Order top_first(const Order& order, const Packing& packing, const std::vector<Bl
   return result;
 }
 
-Packing search(const std::vector<Block>& blocks, std::size_t enough) {
+}  // namespace
+
+Packing pack(const std::vector<Block>& blocks, std::size_t enough) {
   Packing best;
   best.bound = largest_live(blocks);
   if (blocks.empty()) return best;
@@ -251,41 +252,6 @@ Packing search(const std::vector<Block>& blocks, std::size_t enough) {
   for (const Prefer prefer : {Prefer::longest, Prefer::area, Prefer::largest})
     if (best.bytes > goal) improve(skyline_order(unwrapped(blocks), prefer));
   return best;
-}
-
-/// The packings that were found last. Ranks of a layout, points of a curve and rounds of a policy
-/// ask for the same blocks again.
-class Found {
- public:
-  Packing of(const std::vector<Block>& blocks, std::size_t enough) {
-    for (const Entry& entry : entries_)
-      if (entry.enough == enough && std::ranges::equal(entry.blocks, blocks, same))
-        return entry.packing;
-    if (entries_.size() == kMost) entries_.pop_back();
-    entries_.push_front({blocks, enough, search(blocks, enough)});
-    return entries_.front().packing;
-  }
-
- private:
-  struct Entry {
-    std::vector<Block> blocks;
-    std::size_t enough;
-    Packing packing;
-  };
-  static constexpr std::size_t kMost = 64;  ///< some megabytes, of plans with thousands of blocks
-
-  static bool same(const Block& a, const Block& b) {
-    return a.begin == b.begin && a.end == b.end && a.bytes == b.bytes;
-  }
-
-  std::deque<Entry> entries_;  ///< the last one first
-};
-
-}  // namespace
-
-Packing pack(const std::vector<Block>& blocks, std::size_t enough) {
-  static thread_local Found found;
-  return found.of(blocks, enough);
 }
 
 }  // namespace stowage::offload

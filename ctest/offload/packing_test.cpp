@@ -113,20 +113,5 @@ TEST(packing, blocks_that_wrap_keep_apart_from_both_ends) {
   }
 }
 
-TEST(packing, what_was_packed_before_is_packed_alike) {
-  const auto packed = [](std::size_t pages, std::size_t enough = 0) {
-    return pack({{0, 5, 4096 * pages}, {3, 9, 4096}, {7, 8, 2048}}, enough);
-  };
-  std::vector<Packing> first;
-  for (std::size_t pages = 1; pages <= 200; ++pages) first.push_back(packed(pages));
-  for (const std::size_t pages : {200, 199, 1, 200, 137}) {  // remembered, and long forgotten
-    const Packing again = packed(pages);
-    EXPECT_EQ(again.offsets, first[pages - 1].offsets) << pages;
-    EXPECT_EQ(again.bytes, 4096 * (pages + 1)) << pages;
-    EXPECT_EQ(again.bound, again.bytes) << pages;
-    EXPECT_EQ(packed(pages, kUnbounded).bytes, again.bytes + 2048) << pages;
-  }
-}
-
 }  // namespace
 }  // namespace stowage::offload
