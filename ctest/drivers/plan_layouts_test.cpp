@@ -241,6 +241,10 @@ TEST(plan_layouts, fit_into_the_memory) {
                                  Words{"parallel.data=4", "parallel.zero=1", "offload.policy=auto",
                                        "offload.device_budget_bytes=11GiB"}));
   EXPECT_NEAR(data->second / planned, 1, 1e-5);
+  // A quick search computes all again instead; a shell takes the list of modules as one word.
+  const std::string& quick = plan(four_ranks() + Words{"--quick"} + tight);
+  EXPECT_TRUE(matches(quick, "^  parallel\\..* 'recompute\\.modules=\\[\"[^']*\"\\]'( |$)"))
+      << quick;
   // A copy of the state for checkpoints is memory like any other.
   const Words saving = four_ranks() + Words{"checkpoint.directory=kept"};
   EXPECT_GT(device_gib(saving + Words{"checkpoint.copy=device"}),

@@ -13,6 +13,20 @@ namespace {
 using namespace execution;
 using Ranges = std::vector<Range>;
 
+void append_op(Program& program, std::vector<Use> uses) {
+  Op op;
+  op.name = "op" + std::to_string(program.ops().size());
+  op.uses = std::move(uses);
+  program.append(std::move(op));
+}
+
+/// A tensor of eight, with a scale behind its payload or without.
+TensorInfo of_eight(std::string name, Lifetime lifetime, bool scaled) {
+  TensorInfo info = one_buffer(std::move(name), Dtype::fp32, {8}, lifetime);
+  if (scaled) info.buffers.push_back({"scale", Dtype::fp32, {1}});
+  return info;
+}
+
 /// `written` parts of a scratch tensor of eight are made from what is kept, `read` of it makes a
 /// saved one, which backward asks for.
 /// @param scaled parts have a scale, which every op that makes one of them writes
@@ -21,16 +35,9 @@ std::optional<std::vector<int>> chain(const Ranges& written, const Range& read,
   Program program("parts");
   program.begin_section("only");
   const Tensor kept = program.saved("kept", Dtype::fp32, {8}, "");
-  TensorInfo info = one_buffer("parts", Dtype::fp32, {8}, Lifetime::scratch);
-  if (scaled) info.buffers.push_back({"scale", Dtype::fp32, {1}});
-  const Tensor parts = program.add(info);
+  const Tensor parts = program.add(of_eight("parts", Lifetime::scratch, scaled));
   const Tensor saved = program.saved("saved", Dtype::fp32, {8}, "module");
-  const auto append = [&](std::vector<Use> uses) {
-    Op op;
-    op.name = "op" + std::to_string(program.ops().size());
-    op.uses = std::move(uses);
-    program.append(std::move(op));
-  };
+  const auto append = [&](std::vector<Use> uses) { append_op(program, std::move(uses)); };
   append({{kept, Access::write}});
   {
     const auto layer = program.enter("layer", 0, 0);
@@ -69,12 +76,7 @@ std::optional<std::vector<int>> chain_from_earlier(int layer) {
   const Tensor kept = program.saved("kept", Dtype::fp32, {8}, "");
   const Tensor shared = program.scratch("shared", Dtype::fp32, {8});
   const Tensor saved = program.saved("saved", Dtype::fp32, {8}, "module");
-  const auto append = [&](std::vector<Use> uses) {
-    Op op;
-    op.name = "op" + std::to_string(program.ops().size());
-    op.uses = std::move(uses);
-    program.append(std::move(op));
-  };
+  const auto append = [&](std::vector<Use> uses) { append_op(program, std::move(uses)); };
   append({{kept, Access::write}});
   const auto pass = [&](int index, int microbatch, bool backward, std::vector<Use> uses) {
     const auto scope = program.enter("layer", index, microbatch, backward);
@@ -99,16 +101,9 @@ TEST(reruns, what_an_earlier_microbatch_made_in_the_same_layer_stays) {
 std::optional<std::vector<int>> chain_past_a_writer(bool scaled) {
   Program program("halves");
   program.begin_section("only");
-  TensorInfo info = one_buffer("halves", Dtype::fp32, {8}, Lifetime::saved);
-  if (scaled) info.buffers.push_back({"scale", Dtype::fp32, {1}});
-  const Tensor halves = program.add(info);
+  const Tensor halves = program.add(of_eight("halves", Lifetime::saved, scaled));
   const Tensor saved = program.saved("saved", Dtype::fp32, {8}, "module");
-  const auto append = [&](std::vector<Use> uses) {
-    Op op;
-    op.name = "op" + std::to_string(program.ops().size());
-    op.uses = std::move(uses);
-    program.append(std::move(op));
-  };
+  const auto append = [&](std::vector<Use> uses) { append_op(program, std::move(uses)); };
   append({{halves, Access::write, {0, 4}}});
   {
     const auto layer = program.enter("layer", 0, 0);
