@@ -21,7 +21,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "drivers"))
 from process_cases import Cases  # noqa: E402
 
 CASES = case = Cases()
-PATIENCE_S = 240
+PATIENCE_S = 120
 ENVIRONMENT, SKIPPED = 3, 77  # of scripts; of tests
 NEEDED = ("sbatch", "srun", "scontrol", "slurmctld", "slurmd", "munged")
 # A run that no evaluation interrupts. In a job its ops wait for random times, which changes no bit:
@@ -236,7 +236,7 @@ def a_preempted_run_continues_to_the_bit(site):
 @case(ranks=2)
 def a_curve_goes_on_in_the_next_job(site):
     """Stopped while it measures, the job measures the rest when it starts again."""
-    layouts = ("--layouts", "d=1, d=2, t=2", "--modes", "off,step", "--samples", "150")
+    layouts = ("--layouts", "d=1, d=2, t=2", "--modes", "off,step", "--samples", "75")
     job = site.submit("curve", "scaling.sbatch", site.deck, RUN[0], *layouts)
     site.wait("the first point", lambda: "strong/d1/off" in site.said("curve.out"))
     site.call("scancel", "--signal=USR1", "--batch", job)
