@@ -45,6 +45,16 @@ __device__ __forceinline__ void add_largest(std::uint32_t largest, std::uint32_t
 __device__ __forceinline__ void add_largest(std::uint32_t largest, float* amax) {
   add_largest(largest, 0, amax);
 }
+/// That of a whole block of kThreads: one atomic, for launches whose blocks all end at once.
+template <int kThreads>
+__device__ __forceinline__ void add_block_largest(std::uint32_t largest, float* amax) {
+  constexpr int kWarps = kThreads / 32;
+  __shared__ std::uint32_t of_warps[kWarps];
+  largest = __reduce_max_sync(0xffffffffU, largest);
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = largest;
+  __syncthreads();
+  if (threadIdx.x < 32) add_largest(threadIdx.x < kWarps ? of_warps[threadIdx.x] : 0, amax);
+}
 
 /// Before the kernel that adds to it; null: there is none.
 inline cudaError_t clear_largest(float* amax, cudaStream_t stream) {
