@@ -352,8 +352,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     // D and E weigh pairs but those of a token with itself: these follow, without decay.
     const float2 q_norm = row_factors(kQueryNorm), k_norm = row_factors(kKeyNorm);
     const float2 own = {q_norm.x * k_norm.x, q_norm.y * k_norm.y};
-    const float2 own_reads = {own.x * sums.own[at.row], own.y * sums.own[at.row + 8]};
-    add_rows(total, x, reads ? own_reads : make_float2(0, 0), tiles + kK, at);
+    float2 own_reads = {};
+    if (reads) own_reads = {own.x * sums.own[at.row], own.y * sums.own[at.row + 8]};
+    add_rows(total, x, own_reads, tiles + kK, at);
     __syncthreads();  // D and E are there
     auto* const handed = reinterpret_cast<float4*>(shared_bytes + kSum) + 32 * at.warp + at.lane;
     if (reads) {
