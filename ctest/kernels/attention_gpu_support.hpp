@@ -13,7 +13,6 @@
 #include "ctest/kernels/need_gpu.hpp"
 #include "execution/cuda_backend.hpp"
 #include "kernels/attention/attention_cuda.hpp"
-#include "kernels/digest/digest.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 
 /// What the GPU tests of attention share: a problem with its tensors on the device, run there
@@ -36,9 +35,9 @@ class DeviceArray {
     copy(host_address(), address_, cudaMemcpyDeviceToHost);
     return host_;
   }
-  void poison() {
-    EXPECT_EQ(cudaMemset(address_, 0xff, bytes()), cudaSuccess);
-    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // queues do not wait for this stream
+  void poison(Queue& queue) {
+    EXPECT_EQ(cudaMemsetAsync(address_, 0xff, bytes(), static_cast<cudaStream_t>(queue.stream())),
+              cudaSuccess);
   }
   void set(const Values& values) {
     host_.set(values);
@@ -227,19 +226,11 @@ class DeviceAttention {
         stream);
   }
 
-  /// A digest of all results, made where they lie: a run's are many megabytes.
-  std::array<std::uint64_t, 2> bits(Queue& queue) {
-    fill(queue, sums_, 0);
-    std::uint64_t stream = 0;
-    for (const DeviceArray* array : {&o_, &lse_, &gradient_})
-      add_digest(queue, {.stream = stream++}, *array, sums_);
-    queue.synchronize();
-    const Array sums = sums_.download();
-    return {sums.as<std::uint64_t>()[0], sums.as<std::uint64_t>()[1]};
-  }
+  /// All results.
+  std::array<View, 3> outputs() const { return {o_.view(), lse_.view(), gradient_.view()}; }
 
-  void poison() {
-    for (DeviceArray* array : {&o_, &lse_, &gradient_, &order_, &room_}) array->poison();
+  void poison(Queue& queue) {
+    for (DeviceArray* array : {&o_, &lse_, &gradient_, &order_, &room_}) array->poison(queue);
   }
   /// Other documents of the same capacity, in the tensors that a captured graph reads.
   void set_documents(const Packed& packed) {
@@ -260,7 +251,6 @@ class DeviceAttention {
   AttentionCase c_;
   std::int64_t n_;
   DeviceArray qkv_, d_o_, cu_seqlens_, seq_idx_, o_, lse_, gradient_, order_, room_;
-  DeviceArray sums_{Array(Dtype::int64, {2})};
 };
 
 /// A backend and its compute queue.

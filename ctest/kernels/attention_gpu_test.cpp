@@ -36,7 +36,7 @@ void check(Random& random, const AttentionCase& c) {
     problem.set_way(way);
     DeviceAttention device(problem);
     Gpu gpu;
-    device.poison();
+    device.poison(*gpu.queue);
     device.forward(*gpu.queue);
     device.backward(*gpu.queue);
     gpu.queue->synchronize();

@@ -25,14 +25,16 @@ class DeviceArray {
     bytes_ = from_.view().info->bytes();
     memory_ = {allocate(bytes_), cudaFree};
     address_ = memory_.get();
-    upload();
-  }
-  /// Puts the Array's bytes there again.
-  void upload() const {
     EXPECT_EQ(cudaMemcpy(address_, from_.as<std::byte>().data(), bytes_, cudaMemcpyHostToDevice),
               cudaSuccess);
     // A copy from pageable memory may still be under way, and the queue does not wait for it.
     EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
+  /// Puts the bytes of another of the same size there, in a queue.
+  void copy(Queue& queue, const DeviceArray& other) const {
+    EXPECT_EQ(cudaMemcpyAsync(address_, other.address_, bytes_, cudaMemcpyDeviceToDevice,
+                              static_cast<cudaStream_t>(queue.stream())),
+              cudaSuccess);
   }
   /// The bytes as they are now, in an array of its own.
   Array host() const {
@@ -47,6 +49,7 @@ class DeviceArray {
     return {std::span<void* const>(&address_, 1), from_.view().info};
   }
   operator View() const { return view(); }
+  const Array& array() const { return from_; }
   Columns columns(std::int64_t first, std::int64_t count) const { return {view(), first, count}; }
 
  private:
@@ -62,9 +65,9 @@ class DeviceArray {
 };
 
 /// Runs `work(queue)` on a queue of the cuda backend and waits for it: at once, or captured into a
-/// graph that is launched `replays` times, with `after` called after each.
+/// graph that is launched `replays` times, with `after(queue, replay)` called behind each launch.
 inline void on_gpu_queue(const std::function<void(Queue&)>& work, int replays = 0,
-                         const std::function<void()>& after = {}) {
+                         const std::function<void(Queue&, int)>& after = {}) {
   const auto backend = execution::make_cuda_backend();
   const auto queue = backend->make_queue(execution::Lane::compute, "test");
   if (replays == 0) {
@@ -77,9 +80,9 @@ inline void on_gpu_queue(const std::function<void(Queue&)>& work, int replays = 
   const auto graph = backend->end_capture(*queue);
   for (int i = 0; i < replays; ++i) {
     graph->launch(*queue);
-    queue->synchronize();
-    if (after) after();
+    if (after) after(*queue, i);
   }
+  queue->synchronize();
 }
 
 }  // namespace stowage::kernels::test

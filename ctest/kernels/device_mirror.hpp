@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ctest/kernels/device_array.hpp"
+#include "ctest/kernels/digest_rows.hpp"
 
 namespace stowage::kernels::test {
 
@@ -27,13 +28,18 @@ class DeviceMirror {
     return copy->view();
   }
   Array host(const Array& array) const { return copies_.at(array.view().info)->host(); }
+  /// Keeps the bytes of all Arrays on the device, for `restore`.
+  void keep() {
+    for (const auto& [info, copy] : copies_)
+      first_.emplace(info, std::make_unique<DeviceArray>(copy->array()));
+  }
   /// Puts the bytes of all arrays there again.
-  void restore() const {
-    for (const auto& [info, copy] : copies_) copy->upload();
+  void restore(Queue& queue) const {
+    for (const auto& [info, first] : first_) copies_.at(info)->copy(queue, *first);
   }
 
  private:
-  std::map<const execution::TensorInfo*, std::unique_ptr<DeviceArray>> copies_;
+  std::map<const execution::TensorInfo*, std::unique_ptr<DeviceArray>> copies_, first_;
 };
 
 /// Most replays of any test: STOWAGE_TEST_REPLAYS, for tools that slow every launch down.
@@ -49,20 +55,27 @@ template <class Work>
 std::vector<Array> on_gpu(const Work& work, const std::vector<Array>& outputs, int replays = 3) {
   replays = std::min(replays, most_replays());
   DeviceMirror at;
-  on_gpu_queue([&](Queue& queue) { work(queue, at); });
+  DigestRows digests(1 + std::max(replays, 0));
+  const auto digest = [&](Queue& queue, int run) {
+    std::vector<View> views;
+    for (const Array& output : outputs) views.push_back(at(output));
+    digests.add(queue, run, views);
+  };
+  on_gpu_queue([&](Queue& queue) {
+    work(queue, at);
+    digest(queue, 0);
+  });
   std::vector<Array> results;
   for (const Array& output : outputs) results.push_back(at.host(output));
-  at.restore();
-  int different = 0;
-  const auto compare = [&] {
-    for (std::size_t i = 0; i < outputs.size(); ++i) {
-      const Array again = at.host(outputs[i]);
-      different += !std::ranges::equal(bytes_of(again), bytes_of(results[i]));
-    }
-    at.restore();
-  };
-  if (replays > 0) on_gpu_queue([&](Queue& queue) { work(queue, at); }, replays, compare);
-  EXPECT_EQ(different, 0) << "replays left other bits";
+  if (replays <= 0) return results;
+  at.keep();
+  on_gpu_queue([&](Queue& queue) { at.restore(queue); });
+  on_gpu_queue([&](Queue& queue) { work(queue, at); }, replays,
+               [&](Queue& queue, int replay) {
+                 digest(queue, 1 + replay);
+                 at.restore(queue);
+               });
+  EXPECT_EQ(digests.different(), 0) << "replays left other bits";
   return results;
 }
 
