@@ -237,5 +237,41 @@ TEST(matrix_mpi, every_choice_gives_the_bits_of_the_plain_run_with_experts_by_sl
   check_cut_layers(Shared::experts_by_slots);
 }
 
+/// Payloads and scales of products of 8 bits leave, come back and are made again as on one rank.
+void check_products_of_8_bits(bool cut, const Cell& cell) {
+  const Ranks ranks;
+  if (!ranks.usable()) GTEST_SKIP() << "no GPU for each rank";
+  Matrix cells({.backend = [&] { return ranks.backend(); },
+                .adjust =
+                    [&](forecast::TrainerOptions& options) {
+                      quantise(options);
+                      options.sharing.zero = !cut;
+                      ranks.adjust(options, {.tensor = cut ? ranks.world.size() : 1});
+                      if (!cut) return;
+                      // Multiples of 16 on each of four ranks.
+                      options.model.width = options.step.tokens = options.step.sequence = 64;
+                      options.model.attention = {4, 4, 16, true, {100.0}};
+                      options.model.mamba = {
+                          .heads = 8, .head_dim = 8, .groups = 4, .state = 7, .chunk = 4};
+                      options.model.delta = {
+                          .key_heads = 4, .value_heads = 8, .key_head_dim = 6, .value_head_dim = 8};
+                      options.model.mlp.ffn = options.model.moe.shared_ffn = 64;
+                      options.model.moe.experts = 8;
+                      options.model.vocabulary = 16;
+                    },
+                .rank = cut ? 0 : ranks.world.rank()});
+  cells.check(cell);
+}
+
+TEST(matrix_mpi, whole_products_of_8_bits_have_the_bits_of_the_plain_run) {
+  check_products_of_8_bits(
+      false, {.graphs = "step", .offload = "half", .microbatches = 2, .states = true});
+}
+
+TEST(matrix_mpi, cut_products_of_8_bits_have_the_bits_of_the_plain_run) {
+  check_products_of_8_bits(
+      true, {.graphs = "layer", .offload = "all", .recompute = "some", .microbatches = 2});
+}
+
 }  // namespace
 }  // namespace stowage::ctest
