@@ -53,18 +53,31 @@ void check_on_gpu(const Op& op, const Arrays<Op>& arrays, const Tolerances& tole
                OperatorRun<Op>{wide, in_type_of(wide, arrays), tolerance}, replays, error);
 }
 
+/// All that `op` stores.
+template <Operator Op>
+std::vector<Output> outputs_of(const Op& op, const Arrays<Op>& arrays) {
+  return OperatorRun<Op>{op, arrays, [](std::string_view) { return 0.0; }}.outputs();
+}
+
+/// Runs `op` on `arrays` on a GPU, at once and from graphs: all must leave the same bits, which it
+/// gives.
+template <Operator Op>
+std::vector<Array> expect_same_bits(const Op& op, const Arrays<Op>& arrays, int replays) {
+  std::vector<Array> stored;
+  for (const Output& one : outputs_of(op, arrays)) stored.push_back(one.array);
+  return on_gpu([&](Queue& queue, DeviceMirror& at) { enqueue(queue, op, arrays, at); }, stored,
+                replays);
+}
+
 /// Runs `op` on `arrays` on a GPU and then on the host: what is stored must be the same to the bit.
 template <Operator Op>
 void expect_host_bits(const Op& op, const Arrays<Op>& arrays, int replays = 2) {
-  const std::vector<Output> outputs =
-      OperatorRun<Op>{op, arrays, [](std::string_view) { return 0.0; }}.outputs();
-  std::vector<Array> stored;
-  for (const Output& one : outputs) stored.push_back(one.array);
-  const auto results = on_gpu(
-      [&](Queue& queue, DeviceMirror& at) { enqueue(queue, op, arrays, at); }, stored, replays);
+  const std::vector<Array> results = expect_same_bits(op, arrays, replays);
   run(op, arrays);
-  for (std::size_t i = 0; i < stored.size(); ++i)
-    EXPECT_TRUE(std::ranges::equal(bytes_of(results[i]), bytes_of(stored[i]))) << outputs[i].name;
+  const std::vector<Output> outputs = outputs_of(op, arrays);
+  for (std::size_t i = 0; i < outputs.size(); ++i)
+    EXPECT_TRUE(std::ranges::equal(bytes_of(results[i]), bytes_of(outputs[i].array)))
+        << outputs[i].name;
 }
 
 /// What an operator leaves in `outputs` on a GPU.
