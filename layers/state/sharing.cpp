@@ -1,6 +1,8 @@
 #include "layers/state/sharing.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <string_view>
 
 #include "execution/error.hpp"
 #include "layers/state/repeats.hpp"
@@ -113,10 +115,16 @@ Tensor GradientBuckets::workspace(const Bucket& bucket) {
 }
 
 void gather_parameters(execution::Program& program, const execution::PersistentLayout& layout,
-                       const Sharing& sharing) {
+                       const Sharing& sharing, std::span<const Parameter> parameters) {
   if (!sharing.zero) return;
-  for (auto bucket = layout.buckets().rbegin(); bucket != layout.buckets().rend(); ++bucket) {
-    if (!is_bucket_of(layout, *bucket, Lifetime::parameter)) continue;
+  std::map<std::string_view, std::size_t> finished;  // in backward
+  for (const Parameter& p : parameters) finished.try_emplace(p.name, finished.size());
+  std::vector<const Bucket*> buckets;
+  for (const Bucket& bucket : layout.buckets())
+    if (is_bucket_of(layout, bucket, Lifetime::parameter)) buckets.push_back(&bucket);
+  std::ranges::sort(buckets, std::greater(),
+                    [&](const Bucket* bucket) { return finished.at(bucket->tensors.back()); });
+  for (const Bucket* bucket : buckets) {
     const parallel::RankGroup& group = sharing.holders(bucket->group);
     if (group.size() == 1) continue;
     program.append(group.all_gather(program, "all_gather/" + bucket->name,

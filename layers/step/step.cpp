@@ -202,7 +202,7 @@ TrainingProgram record_training(const Model& model, const StepShape& shape, cons
   step.go_on = program.input("go_on", Dtype::int32, {1});
   if (optimizer.attempts)
     step.attempt = program.input("attempt", Dtype::int64, {kernels::kAttemptWords});
-  gather_parameters(program, layout, sharing);
+  gather_parameters(program, layout, sharing, model.parameters());
   add_outputs(step, model, optimizer);
   Handles handles;
   Recorder recorder(program, model.precision(), {}, handles);
@@ -277,7 +277,7 @@ EvaluationProgram record_evaluation(const Model& model, const StepShape& shape,
   Program& program = step.program;
   program.begin_section("prologue");
   step.inputs = add_inputs(program, shape, model);
-  gather_parameters(program, layout, sharing);
+  gather_parameters(program, layout, sharing, model.parameters());
   step.loss = program.output("loss", model.precision().accumulation(), {2});
   if (model.config().z_loss_coeff > 0)
     step.z_loss = program.output(kZLoss, model.precision().accumulation(), {2});
