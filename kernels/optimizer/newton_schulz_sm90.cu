@@ -15,7 +15,9 @@
 // memory, and waits until what it reads is done: a counter of each matrix. A tile waits for earlier
 // ones alone, which blocks have taken that run, so no wait is for ever. The products are those of
 // ../grouped_mlp/grouped_mainloop.cuh: a producer warp fills a ring of stages, two consumer
-// warpgroups take tiles of 128 by 176 in turn. Another warp takes and awaits tiles ahead of them.
+// warpgroups take tiles of 128 by 192 in turn. What L2 can read bounds such tiles, so two blocks, a
+// cluster, take neighbours of a row: each loads half of the 128 rows for both. Another warp of the
+// cluster takes and awaits pairs of tiles ahead of them.
 // Of a symmetric product only tiles that reach below the diagonal are multiplied. An epilogue
 // stores blocks of 8 x 8 on and below the diagonal, and each of those below it once more as its
 // mirror image, transposed on its way through shared memory; so every element has one writer.
@@ -26,6 +28,7 @@
 
 #include "kernels/grouped_mlp/grouped_epilogue.cuh"
 #include "kernels/grouped_mlp/grouped_mainloop.cuh"
+#include "kernels/hopper/cluster.cuh"
 #include "kernels/hopper/global_order.cuh"
 #include "kernels/optimizer/newton_schulz_chain.hpp"
 
@@ -48,12 +51,9 @@ struct Factors : grouped::Operands<kTransposedA, kTransposedB, kTileWidth,
                                    kConsumerWarps * StagedRows<kWidth>::kBytes, false, kTileRows,
                                    ceil_div(kWidth, 64) * kDepth * 128> {
   static constexpr bool kFp16 = true;
+  static constexpr int kSharers = kAcross;
 };
 using Plain = Factors<false, false>;
-using NarrowPlain = Factors<false, false, kNarrow>;
-using SecondAlong = Factors<false, true>;
-using BothAlong = Factors<true, true>;
-using NarrowBothAlong = Factors<true, true, kNarrow>;
 using Sums = grouped::Sums<Plain>;
 using Staged = StagedRows<kWidth>;
 
@@ -69,41 +69,45 @@ struct Shared : grouped::Ring<Plain> {
   Mbarrier given[kKnown], read[kKnown];
 };
 
-/// Tile `index` of a product's.
+/// The first of a product's pair of tiles.
 __device__ __forceinline__ Tile tile_of(const Product& p, int product, int index) {
-  const int matrix = index / p.tiles, across = ceil_div(p.columns, kWidth);
-  int local = index - matrix * p.tiles, down = 0, beside = across, reached = p.columns;
-  if (p.lower) {
-    while (local >= (beside = lower_across(down, across))) local -= beside, ++down;
-    reached = min(reached, (down + 1) * kTileRows);
-  } else {
-    int column;
-    grouped::place<16>(local, ceil_div(p.rows, kTileRows), across, down, column);
-    local = column;
-  }
-  int narrow = (beside * kWidth - reached) / (kWidth - kNarrow);  // the last ones
-  if (p.along == Along::second) narrow = 0;
-  const int behind = local - (beside - min(narrow, beside));  // the first narrow one
-  return {product, matrix, down * kTileRows, local * kWidth - max(0, behind) * (kWidth - kNarrow),
-          behind < 0 ? kWidth : kNarrow};
+  const int matrix = index / p.pairs;
+  int pair = index - matrix * p.pairs, down = 0;
+  PairsAcross across(p.lower ? lower_reach(0, p.columns) : p.columns);
+  if (p.lower)
+    while (pair >= across.count) {
+      pair -= across.count;
+      across = PairsAcross(lower_reach(++down, p.columns));
+    }
+  else
+    grouped::place<16>(pair, ceil_div(p.rows, kTileRows), across.count, down, pair);
+  return {product, matrix, down * kTileRows, across.column(pair), across.width(pair)};
 }
 
-/// One thread: takes tiles, waits until what they read is done, and tells the other warps.
+/// One thread of a cluster: takes pairs of tiles, waits until what they read is done, and tells the
+/// other warps of both blocks.
 __device__ __forceinline__ void schedule(Shared& shared, const Chain& chain) {
   RingPosition<kKnown> place;
   for (int product = 0;; place.next()) {
-    mbarrier_wait(&shared.read[place.stage], place.parity ^ 1U);
+    mbarrier_wait_cluster(&shared.read[place.stage], place.parity ^ 1U);
     const int index = atomicAdd(chain.next, 1);
     Tile tile{-1, 0, 0, 0, 0};
-    if (index < chain.tiles) {
+    if (index < chain.pairs) {
       while (product + 1 < chain.count && chain.products[product + 1].first <= index) ++product;
       const Product& p = chain.products[product];
       tile = tile_of(p, product, index - p.first);
-      while (load_acquire(p.done + tile.matrix) < kConsumerWarps / 2 * p.after) {
+      while (load_acquire(p.done + tile.matrix) < kAcross * kConsumerWarps / 2 * p.after) {
       }
     }
-    shared.tiles[place.stage] = tile;
-    mbarrier_arrive(&shared.given[place.stage]);
+    Tile& to = shared.tiles[place.stage];
+    for (int block = 0; block < kAcross; ++block) {
+      st_shared_cluster(&to.product, block, tile.product);
+      st_shared_cluster(&to.matrix, block, tile.matrix);
+      st_shared_cluster(&to.row, block, tile.row);
+      st_shared_cluster(&to.column, block, tile.column + block * tile.width);
+      st_shared_cluster(&to.width, block, tile.width);
+      mbarrier_arrive_cluster(&shared.given[place.stage], block);
+    }
     if (tile.product < 0) return;
   }
 }
@@ -116,7 +120,7 @@ class Tiles {
   /// The next one, for the only thread that asks for its warp.
   __device__ __forceinline__ Tile next() {
     const Tile tile = wait();
-    mbarrier_arrive(&shared_.read[place_.stage]);
+    mbarrier_arrive_cluster(&shared_.read[place_.stage], 0);
     place_.next();
     return tile;
   }
@@ -124,43 +128,48 @@ class Tiles {
   __device__ __forceinline__ Tile next_of_warp() {
     Tile tile = wait();
     tile.product = __shfl_sync(0xFFFFFFFFU, tile.product, 0);
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared_.read[place_.stage]);
+    if (threadIdx.x % 32 == 0) mbarrier_arrive_cluster(&shared_.read[place_.stage], 0);
     place_.next();
     return tile;
   }
 
  private:
   __device__ __forceinline__ Tile wait() const {
-    mbarrier_wait(&shared_.given[place_.stage], place_.parity);
+    mbarrier_wait_cluster(&shared_.given[place_.stage], place_.parity);
     return shared_.tiles[place_.stage];
   }
   Shared& shared_;
   RingPosition<kKnown> place_;
 };
 
-template <bool kTransposed>
-__device__ __forceinline__ void load(unsigned char* to, const CUtensorMap& map, Mbarrier* full,
-                                     int panels, int panel_bytes, int at, int k, int matrix) {
-  if constexpr (kTransposed) {
-#pragma unroll
-    for (int i = 0; i < panels; ++i)
-      bulk_load_3d(to + i * panel_bytes, &map, full, at + 64 * i, k, matrix);
-  } else {
-    bulk_load_3d(to, &map, full, k, at, matrix);
-  }
+/// The coordinates of a box: `at` along the output, `k` along the contraction.
+template <bool kTransposed, class Load>
+__device__ __forceinline__ void with_place(int at, int k, Load&& load) {
+  kTransposed ? load(at, k) : load(k, at);
 }
 
+/// This block's half of the rows goes to both blocks of the cluster. What is loaded into one has
+/// been released by both.
 template <class O>
 __device__ __forceinline__ void load_tile(Shared& shared, RingPosition<Plain::kStages>& at,
                                           const Chain& chain, const Product& p, const Tile& tile) {
+  static_assert(kTileRows == kAcross * kBox && kDepth == kBox && O::kWidth % kBox == 0);
+  constexpr int kBoxBytes = kBox * kBox * 2;
+  const int half = static_cast<int>(cluster_block_rank());
   for (int k = 0; k < p.depth; k += kDepth) {
-    mbarrier_wait(&shared.empty[at.stage], at.parity ^ 1U);
+    mbarrier_wait_cluster(&shared.empty[at.stage], at.parity ^ 1U);
     Mbarrier* full = &shared.full[at.stage];
     mbarrier_arrive_expect_tx(full, O::kABytes + O::kBBytes);
-    load<O::kTransA>(shared.a[at.stage], chain.maps[p.a], full, O::kHeight / 64, O::kPanelBytes,
-                     tile.row, k, tile.matrix);
-    load<O::kTransB>(shared.b[at.stage], chain.maps[O::kWidth == kWidth ? p.b : p.narrow_b], full,
-                     O::kPanels, O::kPanelBytes, tile.column, k, tile.matrix);
+    with_place<O::kTransA>(tile.row + half * kBox, k, [&](int c0, int c1) {
+      bulk_load_3d_multicast(shared.a[at.stage] + half * kBoxBytes, &chain.maps[p.a], full, c0, c1,
+                             tile.matrix, (1U << kAcross) - 1);
+    });
+#pragma unroll
+    for (int i = 0; i < O::kWidth / kBox; ++i)
+      with_place<O::kTransB>(tile.column + i * kBox, k, [&](int c0, int c1) {
+        bulk_load_3d(shared.b[at.stage] + i * kBoxBytes, &chain.maps[p.b], full, c0, c1,
+                     tile.matrix);
+      });
     at.next();
   }
 }
@@ -168,14 +177,16 @@ __device__ __forceinline__ void load_tile(Shared& shared, RingPosition<Plain::kS
 /// Calls body<operands of the tile>().
 template <class Body>
 __device__ __forceinline__ void with_operands(const Product& p, const Tile& tile, Body&& body) {
+  const auto of = [&]<bool kTransposedA, bool kTransposedB>() {
+    tile.width == kWidth ? body.template operator()<Factors<kTransposedA, kTransposedB>>()
+                         : body.template operator()<Factors<kTransposedA, kTransposedB, kNarrow>>();
+  };
   if (p.along == Along::second)
-    body.template operator()<SecondAlong>();
+    of.template operator()<false, true>();
   else if (p.along == Along::both)
-    tile.width == kWidth ? body.template operator()<BothAlong>()
-                         : body.template operator()<NarrowBothAlong>();
+    of.template operator()<true, true>();
   else
-    tile.width == kWidth ? body.template operator()<Plain>()
-                         : body.template operator()<NarrowPlain>();
+    of.template operator()<false, false>();
 }
 
 /// One thread: loads what tiles are made of.
@@ -337,27 +348,33 @@ __device__ __forceinline__ void consume(Shared& shared, int group, const Chain& 
   }
 }
 
-__global__ void __maxnreg__(Plain::Registers::kLaunch)
+__global__ void __cluster_dims__(kAcross) __maxnreg__(Plain::Registers::kLaunch)
     newton_schulz_kernel(const __grid_constant__ Chain chain) {
   extern __shared__ __align__(1024) unsigned char raw[];
   auto& shared = *reinterpret_cast<Shared*>(raw);
   if (threadIdx.x == 0) {
     for (int i = 0; i < kKnown; ++i) {
       mbarrier_init(&shared.given[i], 1);
-      mbarrier_init(&shared.read[i], kConsumerWarps + 1);  // the producer, too
+      mbarrier_init(&shared.read[i], kAcross * (kConsumerWarps + 1));  // producers, too
     }
   }
   grouped::init_barriers(shared);
-  __syncthreads();
+  cluster_arrive();
+  cluster_wait();
   const int group = uniform_warp_index() / 4;
   if (group == 0) {
     setmaxnreg_dec<Plain::Registers::kProducer>();
     if (uniform_warp_index() == 0 && elect_one()) produce(shared, chain);
-    if (uniform_warp_index() == 1 && elect_one()) schedule(shared, chain);
+    if (uniform_warp_index() == 1 && cluster_block_rank() == 0 && elect_one())
+      schedule(shared, chain);
   } else {
     setmaxnreg_inc<Plain::Registers::kConsumer>();
     consume(shared, group - 1, chain);
   }
+  // None ends while the other block may arrive at its barriers.
+  __syncwarp();
+  cluster_arrive();
+  cluster_wait();
 }
 
 }  // namespace
@@ -367,7 +384,8 @@ int launch_chain(const Chain& chain, int blocks, void* stream) {
   static const cudaError_t raised = cudaFuncSetAttribute(
       newton_schulz_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
   if (raised != cudaSuccess) return raised;
-  newton_schulz_kernel<<<std::min(blocks, chain.tiles), grouped::kThreads, sizeof(Shared),
+  const int clusters = std::min(blocks / kAcross, chain.pairs);
+  newton_schulz_kernel<<<kAcross * clusters, grouped::kThreads, sizeof(Shared),
                          static_cast<cudaStream_t>(stream)>>>(chain);
   return cudaGetLastError();
 }
