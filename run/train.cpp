@@ -3,6 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -358,7 +361,25 @@ class Run {
     stop_heard_ = stop_heard_ || report->stop;
     save_heard_ = save_heard_ || report->save;
     recording_.step(*report);
+    if (!report->update_squares.empty())
+      recording_.update_norms(report->step, norms_of_all_ranks(report->update_squares));
     if (report->first) recording_.done_again(*report, ranks_that_erred(*report->first));
+  }
+
+  /// Of sums of squares of each rank, on rank 0: collective.
+  std::vector<double> norms_of_all_ranks(const std::vector<double>& squares) const {
+    const layers::Sharing& sharing = trainer_.plan().options().sharing;
+    std::vector<double> norms(squares.size());
+    const std::size_t bytes = squares.size() * sizeof(double);
+    std::vector<double> one(squares.size());
+    for (const std::string& told :
+         world_.gather({reinterpret_cast<const char*>(squares.data()), bytes})) {
+      std::memcpy(one.data(), told.data(), bytes);
+      std::ranges::transform(norms, one, norms.begin(), std::plus{});
+      if (!layers::shares_gradients(sharing)) break;  // each has all
+    }
+    for (double& norm : norms) norm = std::sqrt(norm);
+    return norms;
   }
 
   /// Those whose own loss or gradients had other bits the second time, on rank 0: collective.

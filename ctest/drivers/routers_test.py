@@ -156,37 +156,58 @@ def part_of(name):
     return 1 + int(layer) if layer else 0 if name == "embedding.weight" else -1
 
 
+def masters_of(path):
+    with h5py.File(path) as file:
+        return {name: values[:].astype(float)
+                for name, values in file["tensors/master"].items()}
+
+
+def norms_of(values):
+    """By part."""
+    squares = numpy.zeros(6)
+    for name, value in values.items():
+        squares[part_of(name)] += (value ** 2).sum()
+    return squares ** 0.5
+
+
+def norms_kept(path, what):
+    with h5py.File(path) as file:
+        series = file[f"series/{what}"]
+        assert series["step"][:].tolist() == [3, 6], series["step"][:]
+        return numpy.column_stack([series[name] for name in ("embedding", "layers", "head")])
+
+
 @case(ranks=2)
-def norms_of_weights_are_those_of_the_masters(r):
+def norms_of_weights_and_updates_are_those_of_the_masters(r):
     keys = ["model.pattern=M|-*E", "train.dtype=bf16", "eval.steps=1",
             "validate.finite_differences=off", "parallel.bucket_elements=1024"]
     r.run(*keys, "run.output=off.h5")
     for i, more in enumerate(([], ["parallel.zero=1", "offload.states=master"],
                               ["parallel.tensor=2"],
                               ["model.untie_embeddings=false", "parallel.pipeline=2"])):
-        r.run(*keys, *more, "run.weight_norms=3", f"checkpoint.directory=saved{i}",
+        r.run(*keys, *more, "run.weight_norms=3", "run.update_norms=3",
+              f"checkpoint.directory=saved{i}", "checkpoint.interval=5",
               'optim.lr_factors=["layers.1.* 0"]' if i == 1 else "optim.lr_factors=[]",
               "run.output=on.h5", ranks=2 if more else 1)
-        squares = numpy.zeros(6)
-        with h5py.File(f"saved{i}/step_00000006.h5") as file:
-            for name in file["tensors/master"]:
-                values = file[f"tensors/master/{name}"][:].astype(float)
-                squares[part_of(name)] += (values ** 2).sum()
-        with h5py.File("on.h5") as file:
-            steps = file["series/weight_norms/step"][:].tolist()
-            parts = numpy.column_stack([file[f"series/weight_norms/{name}"]
-                                        for name in ("embedding", "layers", "head")])
-        assert steps == [3, 6] and parts.shape == (2, 6), (steps, parts.shape)
-        assert numpy.allclose(parts[1], squares ** 0.5, rtol=1e-6), (more, parts[1], squares ** 0.5)
+        before, after = (masters_of(f"saved{i}/step_0000000{step}.h5") for step in (5, 6))
+        wanted = {"weight_norms": norms_of(after),
+                  "update_norms": norms_of({name: after[name] - before[name] for name in after})}
+        for what, norms in wanted.items():
+            parts = norms_kept("on.h5", what)
+            assert parts.shape == (2, 6), parts.shape
+            assert numpy.allclose(parts[1], norms, rtol=1e-6), (more, what, parts[1], norms)
+        assert (wanted["update_norms"] == 0).sum() == (i == 1), wanted  # of what is frozen
         if not more:
             assert_equal("off.h5", "on.h5")
             assert validate(r, "on.h5").returncode == 0
-            lines = [line for line in map(json.loads, open("on.jsonl"))
-                     if line["event"] == "weight_norms"]
-            assert [line["step"] for line in lines] == steps, lines
-            assert abs(lines[1]["weight_norm"] / squares.sum() ** 0.5 - 1) < 1e-6, lines
+            for what, norms in wanted.items():
+                lines = [line for line in map(json.loads, open("on.jsonl"))
+                         if line["event"] == what]
+                assert [line["step"] for line in lines] == [3, 6], lines
+                of_all = lines[1][what.removesuffix("s")]
+                assert abs(of_all / (norms ** 2).sum() ** 0.5 - 1) < 1e-6, lines
     with h5py.File("off.h5") as file:
-        assert "weight_norms" not in file["series"]
+        assert not {"weight_norms", "update_norms"} & set(file["series"])
 
 
 if __name__ == "__main__":

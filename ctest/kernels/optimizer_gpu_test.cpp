@@ -11,6 +11,7 @@
 #include "kernels/optimizer/ema.hpp"
 #include "kernels/optimizer/global_norm.hpp"
 #include "kernels/optimizer/guard.hpp"
+#include "kernels/optimizer/keep_weights.hpp"
 #include "kernels/optimizer/round_sum.hpp"
 
 namespace stowage::kernels::test {
@@ -448,6 +449,39 @@ TEST(optimizer_gpu, tensors_may_lie_anywhere) {
     EXPECT_LE(difference(results[i].values(), host.outputs()[i].values()),
               64 * execution::epsilon(Dtype::fp32) + execution::epsilon(results[i].dtype()))
         << "output " << i;
+}
+
+// Whole blocks and rests, left out or not, more pieces than one table of arguments has.
+TEST(optimizer_gpu, what_a_step_changes_has_the_bits_of_the_reference) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const Dtype storage : kDeviceTypes)
+    for (const bool has_master : {false, true})
+      for (const std::int32_t asked : {1, 0}) {
+        KeepWeights keep{
+            .elements = {1, 8191, 40001}, .storage = storage, .has_master = has_master};
+        keep.elements.resize(700, 5);
+        Arrays<KeepWeights> kept = make_arrays(keep, random);
+        kept.asked = int32_array({asked});
+        expect_host_bits(keep, kept);
+        ChangePartials op{.pieces = {}, .slots = 0, .storage = storage, .has_master = has_master};
+        for (const std::int64_t elements : keep.elements) {
+          op.pieces.push_back({.elements = elements, .slot = op.slots});
+          op.slots += norm_blocks(elements);
+        }
+        op.pieces[2].left_out = {3000, 5000};
+        Arrays<ChangePartials> o = make_arrays(op, random);
+        o.asked = kept.asked;
+        expect_host_bits(op, o);
+      }
+}
+
+TEST(optimizer_gpu, sums_of_parts_have_the_bits_of_the_reference) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  PartSums op{.parts = {{0, 1}, {1, 1}, {1, 50001}}, .slots = 60000, .storage = Dtype::fp32};
+  for (std::int64_t i = 0; i < 3000; ++i) op.parts.push_back({50001 + 3 * i, 50004 + 3 * i});
+  expect_host_bits(op, make_arrays(op, random));
 }
 
 // Pieces of one element and of several chunks, more of them than one table of arguments has.

@@ -11,6 +11,7 @@
 #include "kernels/optimizer/adamw.hpp"
 #include "kernels/optimizer/ema.hpp"
 #include "kernels/optimizer/global_norm.hpp"
+#include "kernels/optimizer/keep_weights.hpp"
 
 namespace stowage::kernels::test {
 namespace {
@@ -390,6 +391,68 @@ TEST(optimizer, first_step_is_the_sign) {
   const State result = run(Dtype::fp64, {state}, true, 0, 0, 1)[0];
   EXPECT_NEAR(result.master[0], 1 - kRate, 1e-6);
   EXPECT_NEAR(result.master[1], 1 + kRate, 1e-6);
+}
+
+// Kept, changed, squared by block and added up by part: two tensors, one of them cut, some elements
+// left out. Where the host has not asked, nothing is read or written.
+TEST(optimizer, what_a_step_changes_is_squared_where_it_is_asked_for) {
+  Random random;
+  for (const Dtype storage : kFloatingTypes)
+    for (const bool has_master : {false, true})
+      for (const std::int32_t asked : {1, 0}) {
+        const KeepWeights keep{.elements = {3 * kNormBlock, kNormBlock + 1, 7},
+                               .storage = storage,
+                               .has_master = has_master};
+        const ChangePartials op{
+            .pieces = {{.elements = 3 * kNormBlock, .slot = 1},
+                       {.first = 3 * kNormBlock, .elements = kNormBlock + 1, .slot = 1},
+                       {.elements = 7, .slot = 6, .left_out = {2, 4}}},
+            .slots = 8,
+            .storage = storage,
+            .has_master = has_master};
+        Arrays<KeepWeights> kept = make_arrays(keep, random);
+        kept.asked = int32_array({asked});
+        Arrays<ChangePartials> o = make_arrays(op, random);
+        o.asked = kept.asked;
+        o.partials = Array(Dtype::fp64, {8}, Values(8, 9));
+        test::run(keep, kept);
+        double squares[2] = {};
+        for (std::size_t i = 0; i < 3; ++i) {
+          const Array& weight = kept.tensors[i].weight;
+          const Values before = weight.values();
+          if (asked != 0) {
+            EXPECT_EQ(kept.tensors[i].kept.values(), before);
+          }
+          set(weight,
+              rounded(random.normal(static_cast<std::int64_t>(before.size())), weight.dtype()));
+          o.tensors[i] = {.weight = weight, .before = kept.tensors[i].kept};
+          const Values after = weight.values();
+          for (std::size_t j = 0; j < after.size(); ++j) {
+            if (i == 2 && (j == 2 || j == 3)) continue;
+            squares[i / 2] += (after[j] - before[j]) * (after[j] - before[j]);
+          }
+        }
+        test::run(op, o);
+        const Values partials = o.partials.values();
+        if (asked == 0) {
+          EXPECT_EQ(partials, Values(8, 9));
+          continue;
+        }
+        EXPECT_EQ(partials[0], 9);
+        EXPECT_EQ(partials[7], 9);
+        const PartSums sums{.parts = {{1, 6}, {3, 3}, {6, 7}}, .slots = 8, .storage = storage};
+        const Arrays<PartSums> parts = {.partials = o.partials, .sums = Array(Dtype::fp64, {3})};
+        test::run(sums, parts);
+        // A difference is rounded once, in the type of sums; sums are of some thousand squares.
+        const double bound = 4 * execution::epsilon(execution::accumulation(storage)) +
+                             tolerance(Dtype::fp64, 4 * kNormBlock + 1);
+        const Values found = parts.sums.values();
+        EXPECT_NEAR(found[0], squares[0], squares[0] * bound);
+        EXPECT_EQ(found[1], 0);
+        EXPECT_NEAR(found[2], squares[1], squares[1] * bound);
+      }
+  const PartSums outside{.parts = {{1, 9}}, .slots = 8, .storage = Dtype::fp64};
+  EXPECT_THROW(test::run(outside, make_arrays(outside, random)), execution::Error);
 }
 
 TEST(optimizer, an_average_is_the_formula) {

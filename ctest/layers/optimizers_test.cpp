@@ -158,5 +158,75 @@ TEST(optimizers, an_average_changes_no_bit_of_what_is_trained) {
       EXPECT_EQ(plain.read(name), averaged.read(name)) << name;
 }
 
+/// All that is trained, by part, in the order of kUpdateSquares.
+std::vector<double> squares_of_changes(const layers::Model& model,
+                                       const std::map<std::string, std::vector<double>>& before,
+                                       const std::map<std::string, std::vector<double>>& after) {
+  std::vector<double> squares(static_cast<std::size_t>(model.config().layers()) + 2);
+  for (const auto& [name, values] : after)
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double change = values[i] - before.at(name)[i];
+      squares[static_cast<std::size_t>(1 + model.part_of(name))] += change * change;
+    }
+  return squares;
+}
+
+/// Two steps tell what they change, and leave the state that they leave without.
+void expect_norms_of_updates(forecast::TrainerOptions options, const char* what) {
+  options.optimizer.window_elements = execution::kBucketGrain;
+  options.optimizer.lr_factors = {"layers.1.* 0"};  // frozen
+  TinyRun plain(options);
+  options.optimizer.update_norms = 1;
+  TinyRun run(std::move(options));
+  EXPECT_FALSE(plain.trainer().plan().training().front()->recorded.asked);
+  const layers::Model& model = run.trainer().plan().model();
+  const auto weights = [&] {
+    std::map<std::string, std::vector<double>> all;
+    for (const layers::Parameter& p : model.parameters()) {
+      const std::string master = layers::master_name(p.name);
+      all[p.name] = run.read(run.trainer().plan().layout().is_part(master) ? master : p.name);
+    }
+    return all;
+  };
+  for (int step = 0; step < 2; ++step) {
+    const auto before = weights();
+    plain.train(step, 1e-2);
+    run.train(step, 1e-2);
+    const std::vector<double> expected = squares_of_changes(model, before, weights());
+    const std::vector<double> found = run.update_squares();
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t part = 0; part < found.size(); ++part) {
+      EXPECT_NEAR(found[part], expected[part], 1e-6 * expected[part]) << part << what;
+      EXPECT_EQ(found[part] > 0, part != 2) << part << what;
+    }
+    EXPECT_TRUE(run.state() == plain.state()) << what;
+  }
+}
+
+TEST(optimizers, a_step_tells_what_it_changes) {
+  for (const layers::Optimizer* optimizer : {&layers::kAdamw, &layers::kMuon, &kDescent})
+    for (const Dtype storage : {Dtype::fp64, Dtype::fp32, Dtype::bf16})
+      expect_norms_of_updates(options_of(*optimizer, storage), optimizer->name.data());
+  forecast::TrainerOptions bytes = options_of(layers::kAdamw, Dtype::bf16);
+  bytes.state.type = {&layers::kStatesOf3Bytes};
+  expect_norms_of_updates(bytes, " of three bytes");
+  forecast::TrainerOptions host = options_of(layers::kMuon, Dtype::bf16);
+  host.state.host.names = {"master", "muon_m"};
+  expect_norms_of_updates(host, " on the host");
+}
+
+TEST(optimizers, a_bad_step_changes_by_nothing) {
+  forecast::TrainerOptions options = options_of(layers::kAdamw, Dtype::bf16);
+  options.optimizer.update_norms = 1;
+  TinyRun run(std::move(options));
+  std::vector<double> embedding = run.read("embedding.weight");
+  embedding.assign(embedding.size(), std::nan(""));
+  run.write("embedding.weight", embedding);
+  run.train(0, 1e-2);
+  EXPECT_FALSE(run.step_ok());
+  const std::vector<double> squares = run.update_squares();
+  EXPECT_EQ(squares, std::vector<double>(squares.size()));
+}
+
 }  // namespace
 }  // namespace stowage::ctest

@@ -227,6 +227,7 @@ void TinyRun::train(const Batch& batch, double lr, int parts, int capacity_class
   const kernels::Attempt attempt;
   if (recorded.attempt)
     stage(executor, recorded.attempt, std::vector<std::int64_t>{attempt.good_steps, attempt.last});
+  if (recorded.asked) stage(executor, recorded.asked, std::vector<std::int32_t>{1});
   const std::uint64_t waits = backend_->waits();
   executor.step();
   waits_in_steps_ += backend_->waits() - waits;
@@ -273,6 +274,10 @@ std::vector<double> TinyRun::told() {
     if (more)
       for (const double value : result(more)) all.push_back(value);
   return all;
+}
+
+std::vector<double> TinyRun::update_squares() {
+  return result(recorded_->program.find(layers::kUpdateSquares));
 }
 
 std::vector<double> TinyRun::router_losses() { return result(recorded_->router_losses); }

@@ -96,6 +96,8 @@ class TinyRun {
   /// Behind them z-losses and the losses of each source, likewise, and the squares of the residual
   /// stream, if the step tells them.
   std::vector<double> told();
+  /// Of what the last training step changed, by part; it is always asked for.
+  std::vector<double> update_squares();
   /// Load-balancing and z loss of the last training step.
   std::vector<double> router_losses();
   bool step_ok();

@@ -201,6 +201,7 @@ void BenchOffload::issue(execution::Executor& executor, double lr, double weight
   const kernels::Attempt attempt;
   if (recorded.attempt)
     std::memcpy(executor.stage(recorded.attempt).data(), &attempt, sizeof(attempt));
+  if (recorded.asked) std::ranges::fill(executor.stage(recorded.asked), std::byte{0});
   executor.step();
 }
 

@@ -90,6 +90,7 @@ layers::OptimizerConfig optimizer(const Deck& deck) {
   config.attempts = validate.bad_steps_again || config.spikes.factor > 0;
   config.own_loss = validate.bad_steps_again;
   config.part_norms = read(deck, &inputs::RunConfig::gradient_norms);
+  config.update_norms = read(deck, &inputs::RunConfig::update_norms);
   config.own_norm = validate.bad_steps_again && validate.own_norms;
   return config;
 }

@@ -82,6 +82,15 @@ std::vector<Row<RunConfig>> rows<RunConfig>() {
                    "after every so many steps. Their series are weight_norms in the result set. "
                    "Changes no bit of what is trained. Such a step is waited for, and all weights "
                    "are read once. 0: never, which costs nothing."}),
+      row(&RunConfig::update_norms,
+          {.key = "run.update_norms",
+           .unit = "steps",
+           .range = between(0, kMostSteps),
+           .help = "Keep the norm of what a step changes the weights of each layer, of the "
+                   "embedding and of the head by, in every so many steps: that of masters, where "
+                   "there are any. Their series are update_norms in the result set. Changes no bit "
+                   "of what is trained. Such a step reads and writes all weights once more, window "
+                   "by window. 0: never, which costs nothing."}),
       row(&RunConfig::source_losses,
           {.key = "run.source_losses",
            .help = "Keep the training loss of each file of data.mix: its mean over the counted "

@@ -23,6 +23,7 @@ struct RunConfig {
   bool gradient_norms = false;    ///< likewise the norm of each layer's gradients
   bool activation_norms = false;  ///< likewise the RMS of the residual stream before each layer
   std::int64_t weight_norms = 0;  ///< steps from one norm of each layer's weights to the next
+  std::int64_t update_norms = 0;  ///< likewise of what a step changes them by
   bool source_losses = false;     ///< likewise the losses of each file of data.mix
 };
 

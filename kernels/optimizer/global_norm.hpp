@@ -48,6 +48,40 @@ struct NormPartials {
   STOWAGE_OPERATOR_MEMBERS;
 };
 
+/// The same of what a step has changed: partials[slot + b] = the sum of squares of weight - before,
+/// differences in the type of sums, where `asked` is not 0. Where it is 0 nothing is read or
+/// written.
+struct ChangePartials {
+  static constexpr std::string_view kName = "change_partials";
+  std::vector<NormPartials::Piece> pieces;
+  std::int64_t slots;
+  execution::Dtype storage;
+  bool has_master;  ///< weights are masters, of the type of sums
+
+  /// Of one piece.
+  template <class T>
+  struct Tensors {
+    RowsOfType<T, const Either> weight, before;
+  };
+  template <class T>
+  struct Operands {
+    Of<T, const std::int32_t> asked;
+    RowsOfType<T, double> partials;
+    ListOf<T, Tensors> tensors;
+  };
+  void each(auto&& f, auto&... o) const {
+    const execution::Dtype of_weights = has_master ? execution::accumulation(storage) : storage;
+    f(in("asked", execution::Dtype::int32, {1}), o.asked...);
+    f(sum("partials", true, execution::Dtype::fp64, {slots}), o.partials...);
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      f(in("weight", of_weights, {pieces[i].elements}).in_any_shape(), o.tensors[i].weight...);
+      f(in("before", of_weights, {pieces[i].elements}).in_any_shape(), o.tensors[i].before...);
+    }
+  }
+  std::string fault() const;
+  STOWAGE_OPERATOR_MEMBERS;
+};
+
 /// norm = sqrt of the sum of partials. step_ok is set to 0 when the norm is not finite (one NaN or
 /// infinity in any gradient makes it so), else left as it is: it starts as 1 at the beginning of a
 /// step.
@@ -68,6 +102,26 @@ struct NormFinish {
     f(out("norm", execution::accumulation(storage), {1}), o.norm...);
     f(sum("step_ok", keeps_ok, execution::Dtype::int32, {1}), o.step_ok...);
   }
+  STOWAGE_OPERATOR_MEMBERS;
+};
+
+/// sums[i] = the sum of the partials of parts[i], in the order of norm_block.hpp; 0 of none.
+struct PartSums {
+  static constexpr std::string_view kName = "part_sums";
+  std::vector<execution::Range> parts;  ///< slots
+  std::int64_t slots;
+  execution::Dtype storage;
+
+  template <class T>
+  struct Operands {
+    RowsOfType<T, const double> partials;
+    Of<T, double> sums;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("partials", execution::Dtype::fp64, {slots}), o.partials...);
+    f(out("sums", execution::Dtype::fp64, {static_cast<std::int64_t>(parts.size())}), o.sums...);
+  }
+  std::string fault() const;
   STOWAGE_OPERATOR_MEMBERS;
 };
 

@@ -21,6 +21,9 @@ inline constexpr int kNormLanes = kNormTerms / 4;
 inline constexpr int kSlotTerms = 8192;
 inline constexpr int kSlotFold = 32;
 
+/// Of the slots of a part of the model, likewise: term t adds its slots t, t + 1024, ….
+inline constexpr int kPartTerms = 1024;
+
 constexpr std::int64_t norm_blocks(std::int64_t elements) {
   return (elements + kNormBlock - 1) / kNormBlock;
 }

@@ -81,7 +81,7 @@ class Wave {
   void update() {
     going_->receive(parts(updates_));
     const MuonConfig& muon = update_.config.muon;
-    for (const ParameterUpdate& window : with("/update").windows()) {
+    with("/update").write_weights([&](const ParameterUpdate& window) {
       kernels::MuonUpdate op{
           .pieces = {}, .storage = recorder_.storage(), .has_master = update_.has_master};
       kernels::MuonUpdate::Operands<Tensor> operands{
@@ -92,7 +92,7 @@ class Wave {
             {.parameter = one.parameter, .master = one.master, .update = at});
       });
       recorder_.compute(window.name, op, operands);
-    }
+    });
   }
 
  private:

@@ -202,6 +202,7 @@ TrainingProgram record_training(const Model& model, const StepShape& shape, cons
   step.go_on = program.input("go_on", Dtype::int32, {1});
   if (optimizer.attempts)
     step.attempt = program.input("attempt", Dtype::int64, {kernels::kAttemptWords});
+  if (optimizer.update_norms > 0) step.asked = program.input("asked", Dtype::int32, {1});
   gather_parameters(program, layout, sharing, model.parameters());
   add_outputs(step, model, optimizer);
   Handles handles;

@@ -58,6 +58,9 @@ struct OptimizerConfig {
   bool own_norm = false;
   /// The norm of each part's gradients is told (kGradientNorms).
   bool part_norms = false;
+  /// What each of so many steps changes the weights of each part by is told: the host asks for it
+  /// (TrainingProgram::asked). 0: of none.
+  std::int64_t update_norms = 0;
   std::uint64_t seed = 0;  ///< of what is rounded stochastically
   double ema_decay = 0;  ///< of the average of the weights, from one good step to the next; 0: none
   MuonConfig muon = {};
@@ -67,6 +70,16 @@ struct OptimizerConfig {
 /// Output of a training step, (2 + layers) accum: norms of the gradients, before clipping, of the
 /// embedding, of each layer of the whole model and of the head. 0 of what is frozen.
 inline constexpr const char* kGradientNorms = "gradient_norms";
+
+/// Output of a training step, (2 + layers) fp64: sums of squares, of the same parts, of what the step
+/// has changed the weights by that this rank answers for; those of all ranks are the whole model's
+/// where gradients are shared out among them (shares_gradients), else each rank has the whole
+/// model's. 0 of what is frozen, of a step that changed nothing, and where the host has not asked.
+inline constexpr const char* kUpdateSquares = "update_squares";
+/// Whether no rank answers for all gradients.
+inline bool shares_gradients(const Sharing& sharing) {
+  return sharing.zero || !sharing.ranks.whole_model();
+}
 
 /// What the host tells a step. It travels in step_ok, so that ranks agree to stop or to save by the
 /// reduction that they make anyway: the least of what they were told.
@@ -84,6 +97,7 @@ struct TrainingProgram {
   Tensor schedule;    ///< (2) accum, learning rate and weight decay
   Tensor go_on;       ///< (1) int32, kGoOn, or kSaveAfter or kStopAfter if this rank was asked to
   Tensor attempt;     ///< (2) int64, kernels::Attempt; none without OptimizerConfig::attempts
+  Tensor asked;       ///< (1) int32, 0: no kUpdateSquares of this step; none without update_norms
   // Outputs.
   Tensor loss;       ///< (2) accum, sum of losses and number of counted targets over all ranks
   Tensor grad_norm;  ///< (1) accum, before clipping

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/optimizer/adamw.hpp"
@@ -13,6 +14,7 @@
 #include "layers/step/between_steps.hpp"
 #include "layers/step/ema.hpp"
 #include "layers/step/parameter_factors.hpp"
+#include "layers/step/update_norms.hpp"
 
 namespace stowage::layers {
 
@@ -29,7 +31,7 @@ Update::Update(Recorder& recorder, const Model& model, const Optimizer& rule,
       layout_(layout),
       sharing_(sharing),
       values_(std::move(values)),
-      shares_squares_(sharing.zero || !sharing.ranks.whole_model()) {
+      shares_squares_(shares_gradients(sharing)) {
   recorder_.set_prefix("optimizer");
   part_blocks_.assign(static_cast<std::size_t>(model.config().layers()) + 2, {0, 0});
   for (Parameter& parameter : model.whole_parameters()) {
@@ -199,17 +201,24 @@ void Update::record_guard(const kernels::SpikeRule& rule, const TrainingProgram&
 
 void Update::record_update(const TrainingProgram& step) {
   const Tensor good_steps = state(kGoodSteps);
+  std::optional<UpdateNorms> norms;
+  if (step.asked) {
+    norms.emplace(recorder_, step.asked, sums_, blocks_);
+    for (const Piece& piece : pieces_)
+      if (piece.squared.begin < piece.squared.end)
+        norms->add(piece.parameter.name, piece.squared.end - piece.squared.begin, piece.first_block,
+                   piece.left_out);
+  }
   const auto of = [&](const Optimizer& rule) {
     ParameterUpdate update{
         std::string(rule.name), recorder_,   optimizer_, step.schedule, good_steps, step.grad_norm,
         step.step_ok,           has_master_, model_,     layout_,       sharing_};
+    if (norms) update.norms = &*norms;
     for (const Piece& piece : pieces_)
       if (&rule_.of(piece.parameter) == &rule) update.parameters.push_back(all_of(piece));
     return update;
   };
-  const auto record_windows = [&](const Optimizer& rule) {
-    for (const ParameterUpdate& window : of(rule).windows()) rule.record(window);
-  };
+  const auto record_windows = [&](const Optimizer& rule) { of(rule).write_weights(rule.record); };
   if (rule_.whole_matrices) {
     ParameterUpdate update = of(rule_);
     update.other_rule = [&] {
@@ -219,11 +228,12 @@ void Update::record_update(const TrainingProgram& step) {
   } else {
     record_windows(rule_);
   }
+  if (norms) norms->finish(part_blocks_);
   record_ema(recorder_, model_, optimizer_, layout_, sharing_, step.step_ok);
   recorder_.compute("advance", kernels::Advance{}, {.step = good_steps, .step_ok = step.step_ok});
 }
 
-std::vector<ParameterUpdate> ParameterUpdate::windows() const {
+std::vector<ParameterUpdate> ParameterUpdate::windows(std::int64_t most) const {
   std::vector<ParameterUpdate> all;
   ParameterUpdate resident = *this, window = *this;
   resident.parameters.clear();
@@ -236,21 +246,36 @@ std::vector<ParameterUpdate> ParameterUpdate::windows() const {
     window.parameters.clear();
     filled = 0;
   };
-  for (const One& one : parameters) {
-    if (!one.on_host) {
-      resident.parameters.push_back(one);
-      continue;
-    }
+  const auto cut = [&](const One& one, std::int64_t limit) {
     for (std::int64_t begin = 0, end = 0; begin < one.elements; begin = end) {
-      end = std::min(one.elements, begin + config.window_elements - filled);
+      end = std::min(one.elements, begin + limit - filled);
       window.parameters.push_back(one.some(begin, end));
       filled += execution::kBucketGrain * ((end - begin - 1) / execution::kBucketGrain + 1);
-      if (filled >= config.window_elements) close();
+      if (filled >= limit) close();
     }
+  };
+  for (const One& one : parameters)
+    if (one.on_host) cut(one, config.window_elements);
+  close();
+  for (const One& one : parameters) {
+    if (one.on_host) continue;
+    if (most > 0)
+      cut(one, most);
+    else
+      resident.parameters.push_back(one);
   }
   close();
   if (!resident.parameters.empty()) all.push_back(std::move(resident));
   return all;
+}
+
+void ParameterUpdate::write_weights(
+    const std::function<void(const ParameterUpdate& window)>& record) const {
+  for (const ParameterUpdate& window : windows(norms ? norms->window_elements(config) : 0)) {
+    if (norms) norms->keep(window);
+    record(window);
+    if (norms) norms->square(window);
+  }
 }
 
 ParameterUpdate::One ParameterUpdate::One::some(std::int64_t begin, std::int64_t end) const {

@@ -8,6 +8,8 @@
 
 namespace stowage::layers {
 
+class UpdateNorms;
+
 /// What an optimizer's op is made of.
 struct ParameterUpdate {
   /// The elements of a parameter that this rank updates, and their states.
@@ -36,10 +38,15 @@ struct ParameterUpdate {
   std::vector<One> parameters = {};
   /// Of a rule of whole matrices: appends the ops of the other rule, once.
   std::function<void()> other_rule = {};
+  UpdateNorms* norms = nullptr;  ///< if they are told
 
   /// The same by ops that each take some elements: at most config.window_elements where states come
   /// from the host, named by their number; and one of all others.
-  std::vector<ParameterUpdate> windows() const;
+  /// @param most elements of one of those others, which are cut like these; 0: any
+  std::vector<ParameterUpdate> windows(std::int64_t most = 0) const;
+  /// Windows of ops that write weights, each of which `record` appends: what they change is told
+  /// if it is to be.
+  void write_weights(const std::function<void(const ParameterUpdate& window)>& record) const;
 };
 
 /// The end of a training step: what ranks add up, the norm of all gradients, clipping and the

@@ -154,6 +154,13 @@ void Recording::begin(const forecast::TrainerPlan& plan, double tokens_seen) {
                                    {"layers", "1", "of each", {shape.front() - 2}},
                                    {"head", "1", "with the last norm"}});
   }
+  if (const auto squares = training.recorded.program.find(layers::kUpdateSquares)) {
+    const auto& shape = training.recorded.program.info(squares).buffers.front().shape;
+    update_norms_ = &set_->series("update_norms", "step",
+                                  {{"embedding", "1", "of what the step changed"},
+                                   {"layers", "1", "of each", {shape.front() - 2}},
+                                   {"head", "1", "with the last norm"}});
+  }
   if (training.recorded.expert_rows)
     experts_ = &set_->series(
         "experts", "step",
@@ -351,11 +358,21 @@ void Recording::evaluation(std::int64_t step, const Evaluations& found) {
 void Recording::weight_norms(std::int64_t step, const std::vector<double>& norms) {
   if (!root()) return;
   weight_norms_->append(step, norms);
+  log_norms("weight_norm", step, norms);
+}
+
+void Recording::update_norms(std::int64_t step, const std::vector<double>& norms) {
+  if (!root()) return;
+  update_norms_->append(step, norms);
+  log_norms("update_norm", step, norms);
+}
+
+void Recording::log_norms(const std::string& what, std::int64_t step,
+                          const std::vector<double>& norms) {
   double squares = 0;
   for (const double norm : norms) squares += norm * norm;
-  log_.write(
-      "weight_norms",
-      {{"step", step}, {"weight_norm", std::sqrt(squares)}, {"largest", std::ranges::max(norms)}});
+  log_.write(what + "s",
+             {{"step", step}, {what, std::sqrt(squares)}, {"largest", std::ranges::max(norms)}});
 }
 
 void Recording::state(std::int64_t step, const std::string& digest) {

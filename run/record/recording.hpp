@@ -61,6 +61,8 @@ class Recording {
   void evaluation(std::int64_t step, const Evaluations& found);
   /// Keeps norms of the weights of embedding, layers and head after a step.
   void weight_norms(std::int64_t step, const std::vector<double>& norms);
+  /// Likewise of what the step has changed them by.
+  void update_norms(std::int64_t step, const std::vector<double>& norms);
   /// Keeps the digest of the state after a step.
   void state(std::int64_t step, const std::string& digest);
   void checkpoint(const CheckpointJob::Written& file);
@@ -84,6 +86,7 @@ class Recording {
   void add_metrics(const History& history, const forecast::TrainerPlan& plan);
   void add_rates(const History& history, const forecast::TrainerPlan& plan);
   void add_files(const History& history);
+  void log_norms(const std::string& what, std::int64_t step, const std::vector<double>& norms);
 
   const inputs::Deck& deck_;
   const Machine& machine_;
@@ -112,6 +115,7 @@ class Recording {
   results::Series* activation_norms_ = nullptr;  ///< likewise
   results::Series* gradient_norms_ = nullptr;    ///< if steps tell them
   results::Series* weight_norms_ = nullptr;      ///< if the deck asks for them
+  results::Series* update_norms_ = nullptr;      ///< likewise
   results::Series* mtp_ = nullptr;               ///< if heads predict further tokens
   results::Series* router_load_ = nullptr;       ///< if steps tell it
   std::int64_t router_layers_ = 0;

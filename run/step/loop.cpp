@@ -74,6 +74,11 @@ Loop::Pending Loop::start(std::int64_t step, Then then, const kernels::Attempt& 
   std::memcpy(executor.stage(recorded.go_on).data(), &then, sizeof(then));
   if (recorded.attempt)
     std::memcpy(executor.stage(recorded.attempt).data(), &attempt, sizeof(attempt));
+  if (recorded.asked) {
+    pending.asked = pending.step % trainer_.plan().options().optimizer.update_norms == 0;
+    const std::int32_t asked = pending.asked ? 1 : 0;
+    std::memcpy(executor.stage(recorded.asked).data(), &asked, sizeof(asked));
+  }
   executor.step();
   loader.advance();
   return pending;
@@ -194,6 +199,9 @@ Loop::Outcome Loop::read(const Pending& pending, int ago) {
     report.router_load = read_values(*pending.executor, load, ago);
   if (const execution::Tensor norms = pending.recorded->program.find(layers::kGradientNorms))
     report.gradient_norms = read_values(*pending.executor, norms, ago);
+  if (pending.asked)
+    report.update_squares =
+        read_values(*pending.executor, pending.recorded->program.find(layers::kUpdateSquares), ago);
   if (const execution::Tensor squares = pending.recorded->program.find(layers::kStreamSquares)) {
     const layers::StepShape& shape = pending.recorded->shape;
     const auto rows =

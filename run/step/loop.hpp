@@ -58,6 +58,9 @@ struct StepReport {
   ExpertReport experts;                ///< if ranks share experts
   std::vector<double> router_load;     ///< tokens of each expert, layer by layer, if they are told
   std::vector<double> gradient_norms;  ///< of embedding, layers and head, if they are told
+  /// Of the same parts, if this step is asked: sums of squares of what it has changed, of this rank
+  /// (layers::kUpdateSquares).
+  std::vector<double> update_squares;
   std::vector<double> activation_norms;  ///< RMS of what layers and head read, if they are told
   /// By source of data, if they are told: the sum of losses, and counted targets.
   std::vector<std::array<double, 2>> source_losses;
@@ -136,6 +139,7 @@ class Loop {
     std::int64_t passed_batches = 0;
     double pairs = 0;
     double tokens = 0;
+    bool asked = false;           ///< for what it changes
     std::int64_t good_steps = 0;  ///< that it expects
     ExpertReport experts = {};
   };

@@ -48,7 +48,7 @@ class AlongTokens:
         series, seen = self.result.series(path), self.result.series("train/tokens")
         by_step = path.startswith(
             ("train/", "router_load/", "router/", "head/", "gradient_norms/", "activation_norms/",
-             "weight_norms/", "mtp/", "val_loss/", "source_loss/"))
+             "weight_norms/", "update_norms/", "mtp/", "val_loss/", "source_loss/"))
         return (np.interp(series[0], *seen), series[1]) if series and seen and by_step else series
 
 
@@ -138,6 +138,12 @@ def draw_weights(axes, results):
     """The norm of each layer's weights."""
     draw_layers(axes, results, "weight_norms/layers")
     axes.set_ylabel("norm of a layer's weights")
+
+
+def draw_updates(axes, results):
+    """The norm of what a step changes each layer's weights by."""
+    draw_layers(axes, results, "update_norms/layers")
+    axes.set_ylabel("norm of a layer's update")
 
 
 def draw_layers(axes, results, path):
@@ -274,6 +280,8 @@ def panels_of(results):
         panels.insert(2, draw_activations)
     if any(result.series("weight_norms/layers") for result in results):
         panels.insert(2, draw_weights)
+    if any(result.series("update_norms/layers") for result in results):
+        panels.insert(2, draw_updates)
     panels.append(draw_memory)
     return [(panel, THIRD) for panel in panels], True
 

@@ -25,7 +25,8 @@ from stowage_results.plain_files import Refused
 from stowage_results.result_files import Result, largest_of_ranks, text
 
 # A column a layer; other columns are ranks.
-BY_LAYER = ("router_load/", "gradient_norms/", "activation_norms/", "weight_norms/", "mtp/")
+BY_LAYER = ("router_load/", "gradient_norms/", "activation_norms/", "weight_norms/",
+            "update_norms/", "mtp/")
 
 
 def scalars(result):
