@@ -11,6 +11,7 @@ import os
 import pathlib
 import random
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -142,7 +143,8 @@ def inputs_are_named_for_what_they_are(r):
     pathlib.Path("long.jsonl").write_text(good)
     os.truncate("long.jsonl", 64 << 30)
     pathlib.Path("screen.jsonl").write_bytes(b'{"\x1b[2J')
-    for name, says in (("c.gz", ("gzip data", "gzip -dc 'c.gz' | stowage_data prepare -")),
+    pathlib.Path("twice.gz").write_bytes(gzip.compress(gzip.compress(good.encode())))
+    for name, says in (("twice.gz", ("'twice.gz'", "gzip data in gzip data")),
                        ("latin1.jsonl", ("latin1.jsonl:2", "column 15", "UTF-8")),
                        ("deep.jsonl", ("deep.jsonl:1", "type array is not a token")),
                        ("screen.jsonl", ("screen.jsonl:1", "column 3")),
@@ -169,6 +171,42 @@ def inputs_are_named_for_what_they_are(r):
     assert "'fifo' is a FIFO: waits" in reader.stderr.readline()
     pathlib.Path("fifo").write_text(good)
     assert reader.wait(60) == 0 and pathlib.Path("x.bin").read_bytes() == b"ab"
+
+
+@case
+def compressed_lines_are_those_of_the_file(r):
+    """A cut file is an error that names it, and leaves nothing behind; so is a missing program."""
+    lines = "".join(json.dumps({"text": f"document {i}"}) + "\n" for i in range(40000))
+    pathlib.Path("plain.jsonl").write_text(lines)
+    r.data("prepare", "plain.jsonl", "--out", "plain")
+    for program in ("gzip", "bzip2", "xz", "zstd"):
+        if not shutil.which(program):
+            print(f"{program} is not here")
+            continue
+        packed = subprocess.run([program, "-1c"], input=lines.encode(), capture_output=True,
+                                check=True).stdout
+        pathlib.Path(f"{program}.jsonl").write_bytes(packed)
+        r.data("prepare", f"{program}.jsonl", "--out", program)
+        for suffix in ("bin", "idx"):
+            one, other = (pathlib.Path(f"{name}.{suffix}").read_bytes()
+                          for name in ("plain", program))
+            assert one == other, (program, suffix)
+        for cut in (packed[:len(packed) // 2], packed + packed[:-3]):
+            pathlib.Path("cut.jsonl").write_bytes(cut)
+            said = r.data("prepare", "cut.jsonl", "--out", "cut", expect=2)
+            assert f"'cut.jsonl': {program} data that cannot be unpacked" in said, said
+            assert not list(pathlib.Path().glob("cut.[bi]*")), os.listdir()
+    with open("gzip.jsonl", "rb") as file:
+        done = subprocess.run([r.options.data, "prepare", "-", "--out", "x"], env=r.env,
+                              stdin=file, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 2, done
+    assert "gzip -dc | stowage_data prepare - --out PREFIX" in done.stderr, done.stderr
+    os.mkdir("empty")
+    done = subprocess.run([r.options.data, "prepare", "gzip.jsonl", "--out", "x"],
+                          env={**r.env, "PATH": "empty"}, capture_output=True, text=True,
+                          timeout=100)
+    assert done.returncode == 3, done
+    assert "the program gzip unpacks: it cannot be run" in done.stderr, done.stderr
 
 
 @case

@@ -86,10 +86,25 @@ class EncodeBpe(unittest.TestCase):
         self.refused(good + b"[" * 100000, "in.jsonl:2", "nested too deeply")
         self.refused(b"\x1f\x8b\x08\x00", "in.jsonl: Compressed file ended")
 
-    def test_compressed_lines_are_those_of_the_file(self):
+    def expect_unpacked(self, pack):
         lines = b'{"text":"ab"}\n{"text":"a"}\n'
+        packed = pack(lines)
+        for whole in (packed, pack(lines[:14]) + pack(lines[14:])):
+            self.assertEqual(encoded(whole)[:2], (0, [{"text": [900]}, {"text": [0]}]))
+        for cut in (packed[:-1], packed + packed[:-3]):
+            self.refused(cut, "in.jsonl: Compressed file ended")
+
+    def test_compressed_lines_are_those_of_the_file(self):
         for pack in (gzip.compress, bz2.compress, lzma.compress):
-            self.assertEqual(encoded(pack(lines))[:2], (0, [{"text": [900]}, {"text": [0]}]))
+            self.expect_unpacked(pack)
+
+    @unittest.skipUnless(importlib.util.find_spec("zstandard"), "the package zstandard is missing")
+    def test_lines_of_zstd_are_those_of_the_file(self):
+        import zstandard
+        self.expect_unpacked(zstandard.ZstdCompressor().compress)
+        packed = bytearray(zstandard.ZstdCompressor().compress(b'{"text":"ab"}\n'))
+        packed[5] ^= 255
+        self.refused(bytes(packed), "in.jsonl: ")
 
     def test_turns_are_encoded_apart(self):
         self.assertEqual(encoded(b'{"turns":["a","b","ab"]}\n{"turns":[]}')[:2],

@@ -42,16 +42,42 @@ class Missing(Exception):
     """A package."""
 
 
-def open_zstd(file):
-    try:
-        import zstandard
-    except ImportError:
-        raise Missing("zstandard") from None
-    return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+class Zstd(io.RawIOBase):
+    """What frames of zstd hold. The package's own reader takes a cut file for a whole one."""
+
+    def __init__(self, file):
+        try:
+            import zstandard
+        except ImportError:
+            raise Missing("zstandard") from None
+        self.file, self.package = file, zstandard
+        self.frame, self.packed, self.left = None, b"", b""
+
+    def readable(self):
+        return True
+
+    def readinto(self, to):
+        while not self.left:
+            if not self.packed and not (packed := self.file.read(1 << 20)):
+                if self.frame:
+                    raise EOFError("Compressed file ended before the end of a frame")
+                return 0
+            self.packed = self.packed or packed
+            self.frame = self.frame or self.package.ZstdDecompressor().decompressobj()
+            try:
+                self.left = self.frame.decompress(self.packed)
+            except self.package.ZstdError as error:
+                raise OSError(str(error)) from None
+            self.packed = self.frame.unused_data if self.frame.eof else b""
+            if self.frame.eof:
+                self.frame = None
+        count = min(len(to), len(self.left))
+        to[:count], self.left = self.left[:count], self.left[count:]
+        return count
 
 
 OPENERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open,
-           b"\x28\xb5\x2f\xfd": open_zstd}
+           b"\x28\xb5\x2f\xfd": Zstd}
 
 
 def unpacked(file):

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string_view>
 
+#include "drivers/data/unpacker.hpp"
 #include "execution/error.hpp"
 #include "execution/printable.hpp"
 #include "inputs/data/file_form.hpp"
@@ -159,6 +160,7 @@ class Lines {
     if (std::filesystem::is_fifo(status) && !path.starts_with("/dev/"))
       execution::print_remark(
           fmt::format("# '{}' is a FIFO: waits until a program writes into it", path));
+    is_file_ = std::filesystem::is_regular_file(status);
     file_.open(path, std::ios::binary);
     if (!file_) throw_usage("'{}' cannot be read: {}", path, std::strerror(errno));
   }
@@ -191,25 +193,35 @@ class Lines {
 
   /// The next block; false at the end.
   bool fill() {
-    std::istream& in = path_ == "-" ? std::cin : file_;
     block_.resize(std::size_t{1} << 20);
+    left_ = std::string_view(block_).substr(0, read_block());
+    if (number_ > 0) return !left_.empty();
+    const inputs::FileForm* form = inputs::foreign_form(left_);
+    if (form == nullptr) return !left_.empty();
+    if (unpacker_)
+      throw_usage("'{}': {} data in {} data, not JSON lines", path_, form->name,
+                  unpacker_->form().name);
+    if (!is_file_ || !Unpacker::knows(*form))
+      throw_usage("'{}': {} data, not JSON lines: {}", path_, form->name,
+                  inputs::how_to_prepare(*form, path_));
+    unpacker_.emplace(path_, *form);
+    return fill();
+  }
+
+  std::size_t read_block() {
+    if (unpacker_) return unpacker_->read(block_);
+    std::istream& in = path_ == "-" ? std::cin : file_;
     in.read(block_.data(), std::ssize(block_));
-    left_ = std::string_view(block_).substr(0, static_cast<std::size_t>(in.gcount()));
     if (in.bad())
       throw execution::Error(execution::Exit::runtime, fmt::format("{}: cannot be read on: {}",
                                                                    place(), std::strerror(errno)));
-    if (number_ == 0) require_text(left_);
-    return !left_.empty();
-  }
-
-  void require_text(std::string_view first) const {
-    if (const inputs::FileForm* form = inputs::foreign_form(first))
-      throw_usage("'{}': {} data, not JSON lines: {}", path_, form->name,
-                  inputs::how_to_prepare(*form, path_));
+    return static_cast<std::size_t>(in.gcount());
   }
 
   std::string path_;
   std::ifstream file_;
+  bool is_file_ = false;  ///< no FIFO, which cannot be read twice
+  std::optional<Unpacker> unpacker_;
   std::string block_;
   std::string_view left_;  ///< of the block
   std::int64_t number_ = 0;

@@ -8,7 +8,7 @@ namespace stowage::drivers {
 
 /// What `stowage_data prepare` was asked for.
 struct PrepareOptions {
-  std::vector<std::string> inputs;  ///< JSON lines; "-": standard input
+  std::vector<std::string> inputs;  ///< JSON lines, compressed or not; "-": standard input
   std::string prefix;               ///< writes PREFIX.bin, PREFIX.idx and, of pairs, PREFIX.mask
   std::string tokenizer = "bytes";  ///< "bytes", or "ids": the lines hold tokens already
   std::int64_t vocab_size = 256;
