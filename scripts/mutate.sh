@@ -6,13 +6,16 @@
 #   scripts/mutate.sh --changed [COMMIT]   of the files that differ from COMMIT (HEAD)
 #   --count N     mutants that count (20); those that do not compile or give equal code do not
 #   --seed S      of the drawing; a random one is printed
+#   --limit S     of tests for one mutant (120), with the time to link them
 #   --timeout S   for one group of tests (300)
-#   --log FILE    adds outcomes to it as JSON lines; of the mutants that it has, only those that
-#                 survived are tried again
+#   --log FILE    adds outcomes to it as JSON lines; what it has is not tried again
+#   --again       only what survived by the log, since tests were added
+#   scripts/mutate.sh --table FILE         counts by folder of such a log, as a page has them
 #
-# Builds in build/mutate, a work tree of its own with what yours has now. Tests run the cheapest
-# first: those that include the file's header, the fast ones of its folder, its folder's on ranks,
-# the golden texts, for a driver whole processes; those of a tool one by one, as ctest timed them.
+# Builds in build/mutate, a work tree of its own with what yours has now. Of a C++ source only the
+# programs that link its object are tried: those first whose test lies near by the graph of includes
+# and is quick, whole programs and golden texts last. Tests of a tool run one by one, quick first.
+# build/mutate_times.json has the times. Programs are linked by lld where there is one.
 # Exits with 1 if a mutant survives that scripts/mutate_equivalent.txt does not judge.
 # build/mutate.log has what every command said.
 set -euo pipefail
@@ -20,7 +23,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/lib/common.sh
 
 case ${1:-} in
-  -h | --help) sed -n '2,19s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;;
+  -h | --help) sed -n '2,20s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;;
 esac
 
 tool=universalmutator==1.14.1
@@ -34,4 +37,5 @@ fi
 mkdir -p build
 exec {lock}>build/mutate.lock
 flock -n "$lock" || die "another mutation run works in build/mutate"
+! have ld.lld || export LDFLAGS="${LDFLAGS:-} -fuse-ld=lld"  # half the time to link; CMake keeps it
 "$venv/bin/python" scripts/lib/mutate.py --jobs "$(jobs_for_build)" "$@"

@@ -1,4 +1,4 @@
-"""What a mutation run does without a build: scripts/lib/mutants.py and mutate.py."""
+"""What a mutation run does without a build: scripts/lib/mutants.py, noticing.py and mutate.py."""
 
 import contextlib
 import io
@@ -14,9 +14,10 @@ from unittest import mock
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts/lib"))
 import mutants  # noqa: E402
 import mutate  # noqa: E402
+import noticing  # noqa: E402
 from mutants import Mutant  # noqa: E402
 
-SOME = [Mutant(f"{folder}/a.cpp", line, "  a = b;\n", f"  a = {new};\n")
+SOME = [Mutant(f"{folder}/a.cpp", line, f"  a{line} = b;\n", f"  a{line} = {new};\n")
         for folder, count in (("kernels", 9), ("layers", 3))
         for line in range(1, count) for new in "xyz"]
 
@@ -33,6 +34,30 @@ class MutateTest(unittest.TestCase):
                          ["kernels", "layers"] * 2 + ["kernels"] * 6)
         self.assertEqual(len({(mutant.path, mutant.line) for mutant in drawn}), 10)
         self.assertEqual(mutants.draw([], 7), [])
+        equal = [Mutant("a.cpp", line, "f();\n", new)
+                 for line in (4, 9) for new in ("\n", "g();\n")]
+        self.assertEqual([mutant.line for mutant in mutants.draw(equal, 7)], [4])
+
+    def test_what_else_changes_leaves_the_order(self):
+        drawn = mutants.draw(SOME, 7)
+        fewer = [mutant for mutant in SOME if mutant.line not in (2, 3)]
+        moved = [Mutant(mutant.path, mutant.line + 5, mutant.old, mutant.new) for mutant in fewer]
+        kept = [mutant.key() for mutant in drawn if mutant in fewer]
+        self.assertEqual([mutant.key() for mutant in mutants.draw(moved, 7)], kept)
+        one_folder = [mutant for mutant in SOME if mutant.path.startswith("kernels")]
+        self.assertEqual(mutants.draw(one_folder, 7),
+                         [mutant for mutant in drawn if mutant in one_folder])
+
+    def test_what_can_compile_is_told_by_brackets_and_spaces(self):
+        for old, new in (("a < b;", "a <= b;"), ("a & b;", "a | b;"), ("a * b;", "a / b;"),
+                         ("f(2);", "f(3);"), ("++i", "--i"), ("f(a, b)", "f(b, a)"),
+                         ("return a;", "/*return a;*/"), ('f("(");', 'f("");'),
+                         ("a && b", "a || b"), ("a = 10;", "a = 1;")):
+            self.assertTrue(mutants.plausible(old, new), new)
+        for old, new in (("set<int> a;", "set<=int> a;"), ("set<int> a;", "set<int< a;"),
+                         ("int8_t a;", "int1_t a;"), ("f(a,", "/*f(a,*/"), ("A& a", "A| a"),
+                         ("[&] {", "[|] {"), ("f(*a)", "f(/a)"), ("if (a) b;", "if (a b;")):
+            self.assertFalse(mutants.plausible(old, new), new)
 
     def test_one_line_changes(self):
         mutant = Mutant("a.cpp", 2, "b\n", "x\n")
@@ -103,15 +128,13 @@ class MutateTest(unittest.TestCase):
         bench = object.__new__(mutate.Bench)
         with tempfile.TemporaryDirectory() as folder:
             bench.copy = pathlib.Path(folder)
-            bench.tree = bench.copy / "build/host"
             for name, text in (("results/tools/a.py", ""), ("results/tools/b.py", "import a\n"),
                                ("ctest/results/slow_test.cpp", 'tool("a")'),
                                ("ctest/drivers/whole_test.py", 'run("a.py")\n'),
-                               ("ctest/drivers/other_test.py", 'run("b.py")\n'),
-                               ("build/host/Testing/Temporary/CTestCostData.txt",
-                                "results.slow 2 9.5\nresults.page 1 0.5\nresults.new 0 0\n---\n")):
+                               ("ctest/drivers/other_test.py", 'run("b.py")\n')):
                 (bench.copy / name).parent.mkdir(parents=True, exist_ok=True)
                 (bench.copy / name).write_text(text, encoding="utf-8")
+            bench.times = {"results.slow": 9.5, "results.page": 0.5}
             bench.targets = {"bin/stowage_train"}
             bench.tests = {"results.slow": [""], "results.page": ["b.py"], "results.new": ["a.py"],
                            "results.none": ["c.py"], "drivers.whole.x": [""],
@@ -129,16 +152,24 @@ class MutateTest(unittest.TestCase):
         self.assertTrue(mutants.needs_gpu("a.py", "import os\n\ndef f():\n    import torch\n"))
         self.assertFalse(mutants.needs_gpu("a.py", "import torches\n"))
 
-    def test_a_log_spares_what_was_noticed(self):
+    def test_a_log_has_the_first_and_the_latest_outcome(self):
         with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder) / "log"
-            mutants.Log(path).add(SOME[0], "survived", "", 1)
-            mutants.Log(path).add(SOME[1], "equal", "", 1)
-            mutants.Log(path).add(SOME[0], "noticed", "a.b", 2.06)
+            root, path = pathlib.Path(folder), pathlib.Path(folder) / "log"
+            mutants.Log(path).add(SOME[0], "survived", "", seconds=1)
+            mutants.Log(path).add(SOME[1], "equal", "", seconds=1)
+            mutants.Log(path).add(SOME[0], "noticed", "a.b", seconds=2.1)
+            for mutant in SOME[3:5]:
+                mutants.Log(path).add(mutant, "survived", "", seconds=1)
             log = mutants.Log(path)
-            self.assertEqual([log.outcome(mutant) for mutant in SOME[:3]],
-                             ["noticed", "equal", None])
+            self.assertEqual([log.outcome(mutant) for mutant in SOME[:4]],
+                             ["noticed", "equal", None, "survived"])
             self.assertIn('"killed_by": "a.b", "seconds": 2.1', path.read_text())
+            self.assertEqual(log.table({SOME[4].key(): "why"}).splitlines()[2:], [
+                "| `kernels` | 2 | 2 | 0 | 1 |", "| all | 2 | 2 | 0 | 1 |"])
+            (root / "kernels").mkdir()
+            (root / "kernels/a.cpp").write_text("\n" + SOME[3].old, encoding="utf-8")
+            self.assertEqual(log.survivors(root, {SOME[4].key(): "why"}),
+                             [Mutant(SOME[3].path, 2, SOME[3].old, SOME[3].new)])
         self.assertIsNone(mutants.Log(None).outcome(SOME[0]))
 
     def test_an_equal_object_and_a_judged_mutant_do_not_count(self):
@@ -148,7 +179,46 @@ class MutateTest(unittest.TestCase):
             survivors = mutants.report(list(zip(SOME, outcomes)), [SOME[5]], 1)
         self.assertEqual(survivors, [SOME[2]])
         self.assertRegex(said.getvalue(), r"kernels +2 +1 +1 +1 +1 +0 +67 %")
-        self.assertIn("kernels/a.cpp:1\n- a = b;\n+ a = z;\n", said.getvalue())
+        self.assertIn("kernels/a.cpp:1\n- a1 = b;\n+ a1 = z;\n", said.getvalue())
+
+
+class NoticingTest(unittest.TestCase):
+    """The order of tests, by the graph of includes and their times."""
+
+    GRAPH = {"a/one.hpp": {"a/one.cpp", "a/two.cpp", "ctest/a/small_test.cpp"},
+             "a/two.hpp": {"a/two.cpp", "a/half.cpp", "ctest/b/far_test.cpp"},
+             "b/tool.hpp": {"a/one.cpp", "ctest/b/tool_test.cpp"}}
+
+    def test_includes_are_counted_by_module(self):
+        away = noticing.distances(self.GRAPH, "a/one.cpp")
+        self.assertEqual(away, {"a/one": 0, "ctest/a/small_test": 1, "a/two": 1, "a/half": 2,
+                                "ctest/b/far_test": 2})
+        away = noticing.distances(self.GRAPH, "a/half.cpp")  # two.hpp declares what it defines
+        self.assertEqual(away["ctest/b/far_test"], 1)
+
+    def test_near_and_quick_tests_come_first(self):
+        tests = [noticing.Test(name, frozenset(labels), (name.replace(".", "_"),))
+                 for name, labels in (("b.far", ["unit"]), ("a.small", ["unit"]),
+                                      ("a.one", ["unit"]), ("a.other", ["unit"]),
+                                      ("a.gpu", ["gpu"]), ("docs.x", []))]
+        sources = {name.replace(".", "_"): [f"ctest/{name.replace('.', '/')}_test.cpp"]
+                   for name in ("b.far", "a.small", "a.one")}
+
+        def order(measured, linked=lambda program: True):
+            return [test.name for test in noticing.in_order("a/one.cpp", tests, sources, self.GRAPH,
+                                                            measured, linked)]
+
+        self.assertEqual(order({}), ["a.one", "a.small", "b.far", "a.other"])
+        self.assertEqual(order({"a.one": 90}), ["a.small", "b.far", "a.other", "a.one"])
+        self.assertEqual(order({}, lambda program: program != "a_one"),
+                         ["a.small", "b.far", "a.other"])
+
+    def test_groups_grow_and_end_at_the_limit(self):
+        tests = [noticing.Test(f"a.{at}", frozenset(), (), 100 if at == 1 else 1)
+                 for at in range(9)]
+        groups = noticing.batches(tests, limit_s=7)
+        self.assertEqual([[test.name for test in group] for group in groups], [
+            ["a.0"], ["a.2", "a.3"], ["a.4", "a.5", "a.6", "a.7"]])
 
 
 class CopyTest(unittest.TestCase):

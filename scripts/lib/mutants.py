@@ -4,10 +4,11 @@ import ast
 import collections
 import contextlib
 import dataclasses
+import hashlib
 import io
 import json
+import os
 import pathlib
-import random
 import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -16,7 +17,8 @@ SHELL_RULES = str(ROOT / "scripts/lib/mutate_shell.rules")
 RULES = {".cpp": ["universal.rules", "c_like.rules", "cpp.rules"],
          ".py": ["universal.rules", "python.rules"], ".sh": [SHELL_RULES]}
 # Lines that say nothing of what a program computes.
-IGNORED = {".cpp": [r"^\s*(using|namespace|static_assert|template)\b", r"^\s*[{}]+;?\s*(//.*)?$"],
+IGNORED = {".cpp": [r"^\s*(using|namespace|static_assert|template)\b", r"^\s*[{}]+;?\s*(//.*)?$",
+                   r"^\s*//"],
            ".py": [], ".sh": []}
 
 
@@ -48,6 +50,32 @@ def needs_gpu(path, text):
     return path.endswith(".py") and re.search(r"^\s*(import|from) torch\b", text, re.M) is not None
 
 
+def open_brackets(line):
+    """What a line of C++ opens and does not close, less what it closes of lines before."""
+    text = r'"(\\.|[^"\\])*"|\'(\\.|[^\'\\])+\''
+    code = re.sub(r"/\*.*?\*/|//.*", "", re.sub(text, '""', line))
+    return [code.count(a) - code.count(b) for a, b in ("()", "[]", "{}")]
+
+
+def plausible(old, new):
+    """Whether a changed line of C++ may compile: by its brackets, and the spaces of clang-format.
+
+    A bracket of a template, a reference or a name that ends in a digit is no operator, no number.
+    """
+    if open_brackets(old) != open_brackets(new):
+        return False
+    start = len(os.path.commonprefix([old, new]))
+    end = len(os.path.commonprefix([old[start:][::-1], new[start:][::-1]]))
+    gone, made = old[start:len(old) - end], new[start:len(new) - end]
+    before, after = old[:start], old[len(old) - end:]
+    if gone == "" and re.search(r"\w[<>&*]$", before) and re.match(r"[=<>&*|]", made):
+        return False
+    if gone in ("<", ">", "&", "*") and not (before.endswith((" ", gone))
+                                             and after.startswith((" ", gone))):
+        return False
+    return not (gone.isdigit() and re.search(r"[A-Za-z_]\d*$", before))
+
+
 def candidates(root, path):
     """All mutants of a file by the rules of universalmutator."""
     from universalmutator import mutator  # in the environment that mutate.sh makes
@@ -57,21 +85,28 @@ def candidates(root, path):
         made = mutator.mutants_regexp(source, RULES[suffix], ignorePatterns=IGNORED[suffix],
                                       ignoreStringOnly=suffix != ".sh")
     return [Mutant(path, line, source[line - 1], new) for line, new, *_ in made
-            if new.count("\n") == 1]  # some rules add a line: `break;`
+            if new.count("\n") == 1  # some rules add a line: `break;`
+            and (suffix != ".cpp" or plausible(source[line - 1], new))]
 
 
 def draw(mutants, seed):
-    """The mutants in the order of trying them: folders take turns, a line occurs once."""
-    generator = random.Random(seed)
+    """The mutants in the order of trying them: folders take turns, a file has a line once.
+
+    Other lines, files or folders change nothing in the order of two mutants.
+    """
+    def place(*words):
+        return hashlib.sha256("\n".join(map(str, (seed, *words))).encode()).digest()
+
     lines = collections.defaultdict(list)
-    for mutant in mutants:
-        lines[mutant.path, mutant.line].append(mutant)
+    for mutant in sorted(mutants, key=lambda mutant: (mutant.path, mutant.line)):
+        lines[mutant.path, mutant.old.strip()].append(mutant)
     folders = collections.defaultdict(list)
-    for (path, _), choices in sorted(lines.items()):
-        folders[folder_of(path)].append(
-            generator.choice(sorted(choices, key=lambda mutant: mutant.new)))
+    for (path, _), equal in lines.items():
+        folders[folder_of(path)].append(min(
+            (mutant for mutant in equal if mutant.line == equal[0].line),
+            key=lambda mutant: place(*mutant.key())))
     for drawn in folders.values():
-        generator.shuffle(drawn)
+        drawn.sort(key=lambda mutant: place(mutant.path, mutant.old.strip()))
     turns = max(map(len, folders.values()), default=0)
     return [drawn[turn] for turn in range(turns) for drawn in folders.values() if turn < len(drawn)]
 
@@ -84,21 +119,61 @@ class Log:
     """Outcomes in a file of JSON lines, which a later run goes on from; no path: none are kept."""
 
     def __init__(self, path):
-        self.path, self.outcomes = path, {}
+        self.path, self.rows = path, []
         for line in path.read_text(encoding="utf-8").splitlines() if path and path.exists() else ():
-            row = json.loads(line)
-            self.outcomes[row["file"], row["line"], row["old"], row["mutant"]] = row["verdict"]
+            self.rows.append(json.loads(line))
+
+    def outcomes(self):
+        """{(path, line, mutated line): outcomes, the latest last}."""
+        found = collections.defaultdict(list)
+        for row in self.rows:
+            found[row["file"], row["old"], row["mutant"]].append(row["verdict"])
+        return found
 
     def outcome(self, mutant):
-        return self.outcomes.get((mutant.path, mutant.line, mutant.old.strip(), mutant.new.strip()))
+        return self.outcomes().get(mutant.key(), [None])[-1]
 
-    def add(self, mutant, outcome, test, seconds):
+    def add(self, mutant, outcome, test, **more):
+        row = {"file": mutant.path, "line": mutant.line, "old": mutant.old.strip(),
+               "mutant": mutant.new.strip(), "verdict": outcome, "killed_by": test, **more}
+        self.rows.append(row)
         if self.path:
-            row = {"file": mutant.path, "line": mutant.line, "old": mutant.old.strip(),
-                   "mutant": mutant.new.strip(), "verdict": outcome, "killed_by": test,
-                   "seconds": round(seconds, 1)}
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
+
+    def survivors(self, root, judged):
+        """Mutants whose latest outcome is `survived`, where their lines stand now."""
+        found = []
+        for (path, old, new), outcomes in self.outcomes().items():
+            if outcomes[-1] != "survived" or (path, old, new) in judged:
+                continue
+            lines = (root / path).read_text(encoding="utf-8").splitlines(keepends=True) \
+                if (root / path).is_file() else []
+            at = next((at for at, line in enumerate(lines) if line.strip() == old), None)
+            if at is not None:
+                found.append(Mutant(path, at + 1, lines[at],
+                                    lines[at].replace(old, new) if new else "\n"))
+        return found
+
+    def table(self, judged):
+        """Rows of a page, by folder: how many were tried and what became of them."""
+        counts = collections.defaultdict(collections.Counter)
+        for mutant, outcomes in self.outcomes().items():
+            for folder in (folder_of(mutant[0]), "all"):
+                row = counts[folder]
+                if mutant in judged or outcomes[-1] == "equal":
+                    row["equal"] += 1
+                elif outcomes[-1] in ("noticed", "survived"):
+                    row["tried"] += 1
+                    row["first"] += outcomes[0] == "noticed"
+                    row["now"] += outcomes[-1] == "noticed"
+        lines = ["| sources | tried | equal | noticed at first | noticed now |",
+                 "| --- | --- | --- | --- | --- |"]
+        for folder in [*sorted(set(counts) - {"all"}), *(["all"] if counts else [])]:
+            row = counts[folder]
+            lines.append(f"| {f'`{folder}`' if folder != 'all' else 'all'} | {row['tried']} | "
+                         f"{row['equal']} | {row['first']} | {row['now']} |")
+        return "\n".join(lines)
 
 
 def judged_equivalents(text):

@@ -1,12 +1,14 @@
 """Mutation run of the product's sources: mutate.py [--files PATH... | --changed [COMMIT]]
-                                               [--count N] [--seed S] [--timeout S] [--jobs N]
-                                               [--log FILE]
+                                               [--count N] [--seed S] [--limit S] [--timeout S]
+                                               [--jobs N] [--log FILE [--again]]
+       mutate.py --table FILE
 
 Called by scripts/mutate.sh, whose help explains the options. A mutant is one changed line. It is
 noticed if a test fails that passes without it.
 """
 
 import argparse
+import collections
 import contextlib
 import dataclasses
 import json
@@ -14,6 +16,7 @@ import os
 import pathlib
 import random
 import re
+import resource
 import shlex
 import shutil
 import signal
@@ -26,8 +29,9 @@ sys.path.insert(0, str(ROOT / "ctest/lint"))
 from includes import changed_files, git, including  # noqa: E402
 from mutants import (EQUIVALENTS, Log, candidates, draw, folder_of,  # noqa: E402
                      judged_equivalents, meaning, mutable, needs_gpu, report)
+from noticing import Test, batches, in_order, links, strong_symbols  # noqa: E402
 
-RESULT = re.compile(r"Test +#\d+: (\S+) \.*\s*(\*{0,3}[A-Z].*?)\s+[\d.]+ sec")
+RESULT = re.compile(r"Test +#\d+: (\S+) \.*\s*(\*{0,3}[A-Z].*?)\s+([\d.]+) sec")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +43,14 @@ class Stage:
 
 def failed_tests(text):
     """Names of the tests that failed by what ctest printed."""
-    return [name for name, state in RESULT.findall(text)
+    return [name for name, state, _ in RESULT.findall(text)
             if not state.startswith(("Passed", "***Skipped"))]
+
+
+def passed_tests(text):
+    """{test that passed: seconds} by what ctest printed."""
+    return {name: float(seconds) for name, state, seconds in RESULT.findall(text)
+            if state.startswith("Passed")}
 
 
 def importers(stem, modules):
@@ -87,8 +97,9 @@ def refresh_copy(root, copy):
 class Bench:
     """The copy with its build tree: puts a mutant in, builds, runs tests."""
 
-    def __init__(self, copy, jobs, timeout_s):
-        self.copy, self.tree, self.jobs, self.timeout_s = copy, copy / "build/host", jobs, timeout_s
+    def __init__(self, copy, jobs, timeout_s, limit_s):
+        self.copy, self.tree, self.jobs = copy, copy / "build/host", jobs
+        self.timeout_s, self.limit_s = timeout_s, limit_s
         self.log = (copy.parent / "mutate.log").open("w", encoding="utf-8", buffering=1)
         configure = ["source scripts/lib/common.sh", "source scripts/lib/build.sh",
                      "configure host ON ON"]
@@ -105,9 +116,17 @@ class Bench:
         self.labels = {test["name"]: [label for row in test["properties"] if row["name"] == "LABELS"
                                       for label in row["value"]] for test in listed}
         self.objects, self.passes = {}, {}  # a test, or a stage's time: passes without a mutant
+        self.sources = collections.defaultdict(list)  # of programs
         for entry in json.loads((self.tree / "compile_commands.json").read_text(encoding="utf-8")):
             words = shlex.split(entry["command"])
             self.objects[entry["file"]] = words[words.index("-o") + 1]
+            owner = re.search(r"CMakeFiles/(\w+)\.dir/", self.objects[entry["file"]])
+            if owner:
+                self.sources[owner[1].removesuffix("_program")].append(
+                    os.path.relpath(entry["file"], copy))
+        self.times_file = copy.parent / "mutate_times.json"
+        self.times = json.loads(self.times_file.read_text(encoding="utf-8")) \
+            if self.times_file.is_file() else {}
 
     def command(self, words, limit_s=None):
         """(exit code, what it printed); the code is None if it ran past the limit."""
@@ -155,23 +174,30 @@ class Bench:
             tests = [name for name in self.naming(importers(stem, modules))
                      if name in own or "process" not in self.labels[name]]
             times = {name: 300 if {"process", "slow"} & set(self.labels[name]) else 60
-                     for name in tests} | self.measured_times()
+                     for name in tests} | self.times
             return [Stage(programs if "process" in self.labels[name] else
                           (f"test_{name.replace('.', '_')}",), ("-R", f"^{re.escape(name)}$"))
                     for name in sorted(tests, key=lambda name: (times[name], name))]
-        own = folder_of(path)
-        near = self.near(path, own)
-        chosen = [Stage(tuple("test_" + name.replace(".", "_") for name in near),
-                        ("-R", rf"^({'|'.join(near)})(\.np[0-9]+)?$"))] if near else []
-        chosen.append(Stage((f"stowage_fast_tests_{own}",), ("-L", "^fast$", "-R", rf"^{own}\.")))
-        ranks = sorted({"test_" + name.rpartition(".np")[0].replace(".", "_")
-                        for name in self.tests if re.match(rf"^{own}\..*\.np[0-9]+$", name)})
-        if ranks:
-            chosen.append(Stage(tuple(ranks), ("-L", "^ranks$", "-R", rf"^{own}\.")))
-        chosen.append(Stage(programs, ("-R", r"^golden\.texts\.")))  # keys, help, plans, decks
-        if own in ("forecast", "run", "drivers"):  # whole programs try all of these
-            chosen.append(Stage(programs, ("-L", "^process$", "-R", r"^drivers\.")))
-        return chosen
+        symbols = strong_symbols(self.tree / self.objects[str(self.copy / path)])
+        tests = in_order(path, self.runnable(), self.sources, self.graph, self.times,
+                         lambda program: links(self.tree / self.paths[program], symbols))
+        return [Stage(tuple(sorted({self.paths[program] for test in group
+                                    for program in test.programs})),
+                      ("-R", f"^({'|'.join(re.escape(test.name) for test in group)})$"))
+                for group in batches(tests, self.limit_s)]
+
+    def runnable(self):
+        """The tests of ctest with the programs that their commands name."""
+        self.paths = {pathlib.PurePath(target).name: target for target in self.targets
+                      if re.match(r"(ctest/)?bin/\w+$", target)}
+        whole = tuple(sorted(name for name, target in self.paths.items()
+                             if target.startswith("bin/") and not name.endswith("_headers")))
+        for name, command in self.tests.items():
+            named = tuple(dict.fromkeys(pathlib.PurePath(word).name for word in command
+                                        if pathlib.PurePath(word).name in self.paths))
+            if str(self.tree / "bin") in command:
+                named = whole
+            yield Test(name, frozenset(self.labels[name]), named)
 
     def script_tests(self, path):
         """Units of ctest/scripts that start whole processes and name the script or its folder."""
@@ -180,16 +206,6 @@ class Bench:
                 sorted((self.copy / "ctest/scripts").glob("*_test.py"))
                 if "process_cases" in (text := test.read_text(encoding="utf-8"))
                 and any(name in text for name in named)]
-
-    def near(self, path, room):
-        """Names of tests that include the header of the file, or are called like it."""
-        header = pathlib.PurePath(path).with_suffix(".hpp").as_posix()
-        tests = [pathlib.PurePath(name) for name in self.graph.get(header, ())]
-        named = {f"{room}.{pathlib.PurePath(path).stem}",
-                 *(f"{test.parts[1]}.{test.stem.removesuffix('_test')}" for test in tests
-                   if test.parts[0] == "ctest" and test.stem.endswith("_test"))}
-        named |= {"inputs.deck"} if path.endswith("_section.cpp") else set()  # rows of deck keys
-        return sorted(name for name in named if "test_" + name.replace(".", "_") in self.targets)
 
     def naming(self, tools):
         """Names of tests whose command or source names one of these tools."""
@@ -203,13 +219,6 @@ class Bench:
             found += [name] if names_module(tools, text) else []
         return found
 
-    def measured_times(self):
-        """{test: seconds} of what ran in this tree before, as ctest keeps them."""
-        kept = self.tree / "Testing/Temporary/CTestCostData.txt"
-        rows = [row.split() for row in kept.read_text(encoding="utf-8").splitlines()] \
-            if kept.is_file() else []
-        return {row[0]: float(row[2]) for row in rows if len(row) == 3 and row[1] != "0"}
-
     def first_failed(self, choice, without=()):
         """The first test that fails, "time" if they ran past the limit, "" if all pass."""
         words = ["ctest", "--preset", "host", "--parallel", str(self.jobs), "--stop-on-failure",
@@ -217,6 +226,10 @@ class Bench:
         if named := [name for name in without if isinstance(name, str)]:
             words += ["-E", f"^({'|'.join(map(re.escape, named))})$"]
         code, said = self.command(words, self.timeout_s)
+        for name, seconds in passed_tests(said).items():
+            self.times[name] = min(seconds, self.times.get(name, seconds))
+            self.passes[name] = True
+        self.times_file.write_text(json.dumps(self.times), encoding="utf-8")
         if code is None:
             return "time"
         failed = next(iter(failed_tests(said)), "")
@@ -294,31 +307,15 @@ def print_outcome(mutant, outcome, test, elapsed_s):
           f"{' by ' + test if test else ''}", flush=True)
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--files", nargs="+")
-    parser.add_argument("--changed", nargs="?", const="HEAD")
-    parser.add_argument("--count", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
-    parser.add_argument("--timeout", type=float, default=300)
-    parser.add_argument("--log", type=pathlib.Path)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    arguments = parser.parse_args()
-    judged = judged_equivalents((ROOT / EQUIVALENTS).read_text(encoding="utf-8"))
-    try:
-        files = chosen_files(arguments)
-    except ValueError as error:
-        parser.error(str(error))
-    drawn = draw([mutant for path in files for mutant in candidates(ROOT, path)], arguments.seed)
-    print(f"{len(drawn)} lines of {len(files)} files have mutants; {arguments.count} are to count, "
-          f"seed {arguments.seed}", flush=True)
-    if not drawn:
-        return 0
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends with the report, as ^C does
-    start = time.monotonic()
-    refresh_copy(ROOT, ROOT / "build/mutate")
-    bench = Bench(ROOT / "build/mutate", arguments.jobs, arguments.timeout)
-    log, tried, left_out = Log(arguments.log), [], []
+def cpu_s():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def try_all(drawn, bench, log, judged, arguments):
+    """([(mutant, outcome)], judged ones that were drawn), until so many count or ^C."""
+    tried, left_out, start = [], [], time.monotonic()
+    commit = git(ROOT, "rev-parse", "--short", "HEAD")[0].strip()
     with contextlib.suppress(KeyboardInterrupt):
         for mutant in drawn:
             if sum(outcome in ("noticed", "survived") for _, outcome in tried) >= arguments.count:
@@ -326,13 +323,53 @@ def main():
             if mutant.key() in judged:
                 left_out.append(mutant)
                 continue
-            known = log.outcome(mutant)
-            if known in (None, "survived"):  # there may be a new test
-                began = time.monotonic()
+            known = None if arguments.again else log.outcome(mutant)
+            if known is None:
+                began, used = time.monotonic(), cpu_s()
                 known, test = bench.outcome(mutant)
-                log.add(mutant, known, test, time.monotonic() - began)
+                log.add(mutant, known, test, seconds=round(time.monotonic() - began, 1),
+                        cpu_seconds=round(cpu_s() - used, 1), seed=arguments.seed, commit=commit)
                 print_outcome(mutant, known, test, time.monotonic() - start)
             tried.append((mutant, known))
+    return tried, left_out
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--files", nargs="+")
+    parser.add_argument("--changed", nargs="?", const="HEAD")
+    parser.add_argument("--count", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--limit", type=float, default=120)
+    parser.add_argument("--timeout", type=float, default=300)
+    parser.add_argument("--log", type=pathlib.Path)
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--table", type=pathlib.Path, metavar="LOG")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    arguments = parser.parse_args()
+    judged = judged_equivalents((ROOT / EQUIVALENTS).read_text(encoding="utf-8"))
+    if arguments.table:
+        print(Log(arguments.table).table(judged))
+        return 0
+    log = Log(arguments.log)
+    try:
+        files = chosen_files(arguments)
+    except ValueError as error:
+        parser.error(str(error))
+    if arguments.again:
+        drawn = [mutant for mutant in log.survivors(ROOT, judged) if mutant.path in set(files)]
+    else:
+        drawn = draw([mutant for path in files for mutant in candidates(ROOT, path)],
+                     arguments.seed)
+    print(f"{len(drawn)} lines of {len(files)} files have mutants; {arguments.count} are to count, "
+          f"seed {arguments.seed}", flush=True)
+    if not drawn:
+        return 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends with the report, as ^C does
+    start = time.monotonic()
+    refresh_copy(ROOT, ROOT / "build/mutate")
+    bench = Bench(ROOT / "build/mutate", arguments.jobs, arguments.timeout, arguments.limit)
+    tried, left_out = try_all(drawn, bench, log, judged, arguments)
     return 1 if report(tried, left_out, time.monotonic() - start) else 0
 
 
