@@ -8,10 +8,13 @@
 #include <array>
 #include <cctype>
 #include <functional>
+#include <ranges>
 #include <utility>
 
 #include "ctest/parallel/joint_jobs.hpp"
 #include "ctest/parallel/joint_simulation.hpp"
+#include "ctest/support/mutate.hpp"
+#include "ctest/support/seed.hpp"
 #include "parallel/proof/joint_proof.hpp"
 #include "parallel/proof/trace_bytes.hpp"
 
@@ -228,10 +231,15 @@ bool plays(const std::vector<RankTrace>& job) {
   return true;
 }
 
-constexpr std::uint64_t kJobs = 2000;
+/// As many seeds as there are rounds, from the test's seed on: STOWAGE_TEST_SEED=17 and
+/// STOWAGE_FUZZ_ROUNDS=1 repeat seed 17 alone.
+auto seeds(int rounds = ctest::fuzz_rounds()) {
+  const std::uint64_t first = ctest::seed();
+  return std::views::iota(first, first + static_cast<std::uint64_t>(rounds));
+}
 
 TEST(joint_property, sound_jobs_are_proved) {
-  for (std::uint64_t seed = 1; seed <= kJobs; ++seed) {
+  for (const std::uint64_t seed : seeds()) {
     Rng rng(seed);
     const std::vector<RankTrace> job = random_job(rng, random_shape(rng));
     ASSERT_TRUE(plays(job)) << "seed " << seed;
@@ -240,7 +248,7 @@ TEST(joint_property, sound_jobs_are_proved) {
 }
 
 TEST(joint_property, bytes_keep_a_trace) {
-  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+  for (const std::uint64_t seed : seeds(50)) {
     Rng rng(seed);
     const std::vector<RankTrace> job = random_job(rng, random_shape(rng));
     std::vector<std::string> bytes;
@@ -261,7 +269,7 @@ class joint_mutation : public testing::TestWithParam<std::size_t> {};
 TEST_P(joint_mutation, is_caught_by_name) {
   const Kind& kind = kKinds[GetParam()];
   int caught = 0, harmless = 0;
-  for (std::uint64_t seed = 1; seed <= kJobs; ++seed) {
+  for (const std::uint64_t seed : seeds()) {
     Rng rng(seed);
     std::vector<RankTrace> job = random_job(rng, random_shape(rng));
     RankTrace& trace = job[at(draw(rng, 0, last_of(job)))];
@@ -282,7 +290,7 @@ TEST_P(joint_mutation, is_caught_by_name) {
         << fmt::format("{}", fmt::join(faults, "\n"));
   }
   fmt::print("{}: {} caught, {} harmless\n", kind.name, caught, harmless);
-  EXPECT_GE(caught, 200);
+  EXPECT_GE(caught, ctest::fuzz_rounds() / 10);
 }
 
 INSTANTIATE_TEST_SUITE_P(all, joint_mutation, testing::Range(std::size_t{0}, kKinds.size()),
