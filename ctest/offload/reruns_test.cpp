@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "execution/program.hpp"
+#include "offload/planner.hpp"
 
 namespace stowage::ctest {
 namespace {
@@ -17,6 +19,7 @@ void append_op(Program& program, std::vector<Use> uses) {
   Op op;
   op.name = "op" + std::to_string(program.ops().size());
   op.uses = std::move(uses);
+  op.launch = [](Queue&, std::span<const View>) {};
   program.append(std::move(op));
 }
 
@@ -127,6 +130,37 @@ TEST(reruns, what_nobody_wrote_or_two_did_is_not) {
   EXPECT_FALSE(chain({{4, 8}}, {0, 8}));
   EXPECT_FALSE(chain({{0, 2}, {3, 8}}, {0, 8}));
   EXPECT_FALSE(chain({{0, 5}, {4, 8}}, {0, 8}));
+}
+
+/// An op makes a tensor that stays and one that is made again, which makes both again.
+TEST(reruns, what_stays_is_read_where_it_was_made_first) {
+  Program program("two");
+  program.begin_section("only");
+  const Tensor kept = program.saved("kept", Dtype::fp32, {8}, "");
+  const Tensor again = program.saved("again", Dtype::fp32, {8}, "again");
+  const Tensor stays = program.saved("stays", Dtype::fp32, {8}, "stays");
+  append_op(program, {{kept, Access::write}});
+  {
+    const auto layer = program.enter("layer", 0, 0);
+    append_op(program, {{kept, Access::read}, {again, Access::write}, {stays, Access::write}});
+  }
+  {
+    const auto layer = program.enter("layer", 0, 0, true);
+    append_op(program, {{again, Access::read}, {stays, Access::read}});
+  }
+  program.finish();
+  offload::PlannerOptions options;
+  options.policy.recompute = {{"again", {"again"}}};
+  options.policy.min_tensor_bytes = 1;
+  const Plan plan = offload::make_plan(program, {}, options);
+  const auto places = [&](Step::What what, int op) {
+    const auto found = std::ranges::find_if(
+        plan.steps, [&](const Step& step) { return step.what == what && step.op == op; });
+    return found == plan.steps.end() ? std::vector<int>(3, -1) : found->places;
+  };
+  const std::vector<int> made = places(Step::What::run, 1), rerun = places(Step::What::rerun, 1);
+  EXPECT_EQ(places(Step::What::run, 2), (std::vector<int>{rerun[1], made[2]}));
+  EXPECT_NE(rerun[2], made[2]);
 }
 
 }  // namespace

@@ -10,7 +10,10 @@
 namespace stowage::parallel {
 namespace {
 
+const int kBeforeAnyIsAskedFor = stop_signal();
+
 TEST(signals, none_at_first) {
+  EXPECT_EQ(kBeforeAnyIsAskedFor, 0);
   const StopSignals signals;
   EXPECT_EQ(stop_signal(), 0);
 }

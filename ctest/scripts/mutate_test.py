@@ -274,7 +274,7 @@ class OutcomeTest(unittest.TestCase):
         bench.build = lambda targets: True
         bench.object_bytes = mock.Mock(side_effect=objects)
 
-        def first_failed(choice, without=()):
+        def first_failed(choice, without=(), time_s=0):
             tests = [*failing_anyway, *(failing if text[-1] == "b\n" else ())]
             return next((test for test in tests if test not in without
                          and choice in (("-L", "fast"), ("-R", f"^{test}$"))), "")

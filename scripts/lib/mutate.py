@@ -12,6 +12,7 @@ import collections
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import random
@@ -39,6 +40,7 @@ class Stage:
     """Targets to build, and the arguments of ctest that choose tests which need them."""
     targets: tuple[str, ...]
     choice: tuple[str, ...]
+    time_s: float = math.inf  # what the tests are known to take
 
 
 def failed_tests(text):
@@ -183,7 +185,8 @@ class Bench:
                          lambda program: links(self.tree / self.paths[program], symbols))
         return [Stage(tuple(sorted({self.paths[program] for test in group
                                     for program in test.programs})),
-                      ("-R", f"^({'|'.join(re.escape(test.name) for test in group)})$"))
+                      ("-R", f"^({'|'.join(re.escape(test.name) for test in group)})$"),
+                      sum(test.time_s() for test in group))
                 for group in batches(tests, self.limit_s)]
 
     def runnable(self):
@@ -219,13 +222,16 @@ class Bench:
             found += [name] if names_module(tools, text) else []
         return found
 
-    def first_failed(self, choice, without=()):
-        """The first test that fails, "time" if they ran past the limit, "" if all pass."""
+    def first_failed(self, choice, without=(), time_s=math.inf):
+        """The first test that fails, "time" if they ran past the limit, "" if all pass.
+
+        The limit is far above the time that they are known to take: other work shares the cores.
+        """
         words = ["ctest", "--preset", "host", "--parallel", str(self.jobs), "--stop-on-failure",
                  "--no-tests=ignore", *choice]
         if named := [name for name in without if isinstance(name, str)]:
             words += ["-E", f"^({'|'.join(map(re.escape, named))})$"]
-        code, said = self.command(words, self.timeout_s)
+        code, said = self.command(words, min(self.timeout_s, 30 + 20 * time_s))
         for name, seconds in passed_tests(said).items():
             self.times[name] = min(seconds, self.times.get(name, seconds))
             self.passes[name] = True
@@ -278,13 +284,14 @@ class Bench:
     def noticed_by(self, stage, file, original, changed):
         """The test that fails with the mutant alone, "time" if only that takes too long, or ""."""
         while failed := self.first_failed(
-                stage.choice, [name for name, passes in self.passes.items() if not passes]):
+                stage.choice, [name for name, passes in self.passes.items() if not passes],
+                stage.time_s):
             about = (failed, stage) if failed == "time" else failed
             if about not in self.passes:
                 file.write_text(original, encoding="utf-8")
                 self.build(stage.targets)
                 choice = stage.choice if failed == "time" else ("-R", f"^{re.escape(failed)}$")
-                self.passes[about] = not self.first_failed(choice)
+                self.passes[about] = not self.first_failed(choice, time_s=stage.time_s)
                 file.write_text(changed, encoding="utf-8")
                 self.build(stage.targets if not self.passes[about] else ())
             if self.passes[about] or failed == "time":
