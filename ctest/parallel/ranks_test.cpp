@@ -65,6 +65,67 @@ TEST_F(ranks, a_tensor_of_several_buffers_is_not_exchanged) {
                execution::Error);
 }
 
+/// Ops of rank 1 of four, which are planned and never launched.
+struct Planned {
+  execution::Program program{"pieces"};
+  execution::Tensor all = scratch("all", 40), others = scratch("others", 40),
+                    part = scratch("part", 40);
+  RankGroup group{"data", {0, 1, 2, 3}, 1, nullptr};
+
+  execution::Tensor scratch(const char* name, std::int64_t elements) {
+    return program.scratch(name, execution::Dtype::fp32, {elements});
+  }
+  execution::Op hand_out(std::int64_t whole, std::int64_t arriving, execution::Range some) {
+    return group.send_partials(program, "hand out", {all, {0, whole}}, {others, {0, arriving}},
+                               {1, 3}, some);
+  }
+  execution::Op sum_up(std::int64_t arriving, std::int64_t sums) {
+    return group.reduce_partials(program, "sum", {all, {}}, {others, {0, arriving}},
+                                 {part, {0, sums}});
+  }
+  execution::Op gather(std::int64_t share) {
+    return group.all_gather_from(program, "gather", {part, {0, share}}, {all, {}});
+  }
+  execution::Op ring(std::int64_t share) {
+    return group.gather_ring(program, "ring", {part, {0, share}}, {all, {}}, {1, 3});
+  }
+  execution::Op transpose(std::int64_t from, std::int64_t to) {
+    return group.all_to_all(program, "transpose", {all, {0, from}}, {others, {0, to}});
+  }
+};
+
+TEST_F(ranks, pieces_that_do_not_fit_each_other_are_refused) {
+  Planned p;
+  EXPECT_NO_THROW((void)p.hand_out(40, 30, {0, 10}));
+  EXPECT_THROW((void)p.hand_out(40, 31, {0, 10}), execution::Error);
+  EXPECT_THROW((void)p.hand_out(40, 29, {0, 10}), execution::Error);
+  EXPECT_THROW((void)p.hand_out(39, 30, {0, 9}), execution::Error);
+  EXPECT_THROW((void)p.hand_out(40, 30, {0, 11}), execution::Error);
+  EXPECT_NO_THROW((void)p.sum_up(30, 10));
+  for (const auto& [arriving, sums] : {std::pair(31, 10), {29, 10}, {30, 9}, {30, 11}})
+    EXPECT_THROW((void)p.sum_up(arriving, sums), execution::Error) << arriving << " " << sums;
+  EXPECT_NO_THROW((void)p.gather(10));
+  EXPECT_NO_THROW((void)p.ring(10));
+  for (const std::int64_t share : {9, 11}) {
+    EXPECT_THROW((void)p.gather(share), execution::Error);
+    EXPECT_THROW((void)p.ring(share), execution::Error);
+  }
+  EXPECT_NO_THROW((void)p.transpose(40, 40));
+  for (const auto& [from, to] : {std::pair(40, 36), {36, 40}, {38, 38}})
+    EXPECT_THROW((void)p.transpose(from, to), execution::Error) << from << " " << to;
+}
+
+/// Bytes on the wire are those that leave a rank; sums are counted where they are made.
+TEST_F(ranks, ops_cost_what_they_move_and_add) {
+  Planned p;
+  const auto cost = [](const execution::Op& op) { return std::pair(op.cost.flops, op.cost.bytes); };
+  EXPECT_EQ(cost(p.hand_out(40, 30, {2, 5})), std::pair(40.0, 2 * 3 * 4.0));
+  EXPECT_EQ(cost(p.sum_up(30, 10)), std::pair(30.0, 50 * 4.0));
+  EXPECT_EQ(cost(p.gather(10)), std::pair(40.0, 30 * 4.0));
+  EXPECT_EQ(cost(p.ring(10)), std::pair(40.0, 20 * 4.0));
+  EXPECT_EQ(cost(p.transpose(40, 40)), std::pair(40.0, 30 * 4.0));
+}
+
 TEST_F(ranks, a_grid_of_another_size_is_refused) {
   EXPECT_THROW((void)connect(world, fit_grid(world.size() + 1), make_host_transport),
                execution::Error);

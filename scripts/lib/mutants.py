@@ -57,12 +57,24 @@ def open_brackets(line):
     return [code.count(a) - code.count(b) for a, b in ("()", "[]", "{}")]
 
 
+PARAMETER = re.compile(r"[(,] ?(const )?[\w:<>]+[&*]* \w+[,)]")
+DECLARATION = re.compile(r"\s*(?!return|throw|delete|else|using|goto)(const |constexpr |static )*"
+                         r"[A-Za-z_][\w:<>,*& ]*[ &*>]\w+( = .*|\{.*\}|\(.*\))?;|"
+                         r"\s*(case .*|default|public|private|protected):")
+NO_CONDITION = re.compile(r"(?<!\bif)(?<!\bwhile)(?<!\breturn)(?<![-&|=<>+*/%,(:?!]) \([01]==1\)")
+
+
 def plausible(old, new):
     """Whether a changed line of C++ may compile: by its brackets, and the spaces of clang-format.
 
-    A bracket of a template, a reference or a name that ends in a digit is no operator, no number.
+    A bracket of a template, a reference or a name that ends in a digit is no operator, no number;
+    parameters have an order, what is declared is used.
     """
-    if open_brackets(old) != open_brackets(new):
+    if open_brackets(old) != open_brackets(new) or NO_CONDITION.search(new):
+        return False
+    if PARAMETER.search(old) and sorted(re.findall(r"\w+", old)) == sorted(re.findall(r"\w+", new)):
+        return False
+    if new.strip().startswith("/*") and DECLARATION.match(old):
         return False
     start = len(os.path.commonprefix([old, new]))
     end = len(os.path.commonprefix([old[start:][::-1], new[start:][::-1]]))
@@ -72,6 +84,8 @@ def plausible(old, new):
         return False
     if gone in ("<", ">", "&", "*") and not (before.endswith((" ", gone))
                                              and after.startswith((" ", gone))):
+        return False
+    if gone in ("+", "-") and made in ("*", "/", "%") and before.endswith(("+", "-")):
         return False
     return not (gone.isdigit() and re.search(r"[A-Za-z_]\d*$", before))
 
