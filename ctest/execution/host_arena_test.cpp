@@ -31,16 +31,20 @@ TEST(host_arena, allocations_are_counted) {
   EXPECT_EQ(backend->allocations(), 2U);
 }
 
-TEST(host_arena, too_much_is_an_environment_error_with_both_numbers) {
+TEST(host_arena, too_much_is_an_environment_error_with_its_kind_and_both_numbers) {
   const auto backend = make_host_backend();
   constexpr std::size_t kBytes = std::size_t{1} << 50;
-  try {
-    (void)backend->allocate(MemoryKind::device, kBytes);
-    FAIL() << "a pebibyte was given";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.exit(), Exit::environment);
-    EXPECT_NE(std::string(error.what()).find(std::to_string(kBytes)), std::string::npos);
-    EXPECT_NE(std::string(error.what()).find("available"), std::string::npos);
+  for (const auto& [kind, name] :
+       {std::pair(MemoryKind::device, "device"), {MemoryKind::host, "host"}}) {
+    try {
+      (void)backend->allocate(kind, kBytes);
+      FAIL() << "a pebibyte was given";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit(), Exit::environment);
+      EXPECT_TRUE(std::string(error.what()).starts_with(name)) << error.what();
+      EXPECT_NE(std::string(error.what()).find(std::to_string(kBytes)), std::string::npos);
+      EXPECT_NE(std::string(error.what()).find("available"), std::string::npos);
+    }
   }
   EXPECT_EQ(backend->allocations(), 0U);
 }
