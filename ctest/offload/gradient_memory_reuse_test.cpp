@@ -318,5 +318,36 @@ TEST(gradient_memory_reuse, in_padding_that_a_collective_takes_along_are_caught)
   EXPECT_TRUE(contains(layers.faults(plan), "reads tiny, but its bytes hold gradient"));
 }
 
+/// A window of a state begins with transient memory, a tensor with the gradients.
+TEST(gradient_memory_reuse, on_the_offset_of_a_window_are_sound) {
+  PersistentLayout layout;
+  layout.open_bucket("gradient", "", Dtype::fp32);
+  layout.add(Layers::gradient("big", kMiB));
+  layout.open_bucket("states", "", Dtype::fp32, {}, Region::host);
+  layout.add(one_buffer("state", Dtype::fp32, {kMiB}, Lifetime::optimizer_state));
+  layout.close();
+  Program program("windows");
+  program.begin_section("only");
+  const Tensor y = program.saved("y", Dtype::uint8, {kMiB}, "mlp_act");
+  const Tensor big = program.add(layout.info("big")), state = program.add(layout.info("state"));
+  program.append(make_op("forward", {{y, Access::write}}));
+  program.append(make_op("backward", {{y, Access::read}}));
+  program.append(make_op("store", {{big, Access::write}}));
+  program.append(make_op("update", {{big, Access::read}, {state, Access::update}}));
+  program.finish();
+  Plan plan = offload::make_plan(program, layout, {});
+  const auto window = std::ranges::find_if(plan.places, [&](const Place& at) {
+    return at.tensor.id == state.id && at.region == Region::transient;
+  });
+  ASSERT_NE(window, plan.places.end());
+  Place& tenant =
+      *std::ranges::find(plan.places, y.id, [](const Place& at) { return at.tensor.id; });
+  tenant.region = Region::persistent;
+  tenant.offset = layout.place("big").offset;
+  EXPECT_EQ(window->offset, tenant.offset);
+  const PlannedProgram planned{&program, &plan};
+  EXPECT_EQ(verify({&planned, 1}), std::vector<std::string>{});
+}
+
 }  // namespace
 }  // namespace stowage::ctest
