@@ -126,6 +126,11 @@ class Bench:
             if owner:
                 self.sources[owner[1].removesuffix("_program")].append(
                     os.path.relpath(entry["file"], copy))
+        orders = re.findall(r"^build (?:ctest/)?bin/(\w+): .*? \|\| (.*)$",
+                            (self.tree / "build.ninja").read_text(encoding="utf-8"), re.MULTILINE)
+        self.started = {name: [os.path.basename(word) for word in after.split()
+                               if re.match(r"(ctest/)?bin/\w+(?<!_headers)$", word)]
+                        for name, after in orders}  # {program: those that must be there before it}
         self.times_file = copy.parent / "mutate_times.json"
         self.times = json.loads(self.times_file.read_text(encoding="utf-8")) \
             if self.times_file.is_file() else {}
@@ -190,14 +195,16 @@ class Bench:
                 for group in batches(tests, self.limit_s)]
 
     def runnable(self):
-        """The tests of ctest with the programs that their commands name."""
+        """The tests of ctest with the programs that their commands name, or that those start."""
         self.paths = {pathlib.PurePath(target).name: target for target in self.targets
                       if re.match(r"(ctest/)?bin/\w+$", target)}
         whole = tuple(sorted(name for name, target in self.paths.items()
                              if target.startswith("bin/") and not name.endswith("_headers")))
         for name, command in self.tests.items():
-            named = tuple(dict.fromkeys(pathlib.PurePath(word).name for word in command
-                                        if pathlib.PurePath(word).name in self.paths))
+            own = f"test_{re.sub(r'[.]np[0-9]+$', '', name).replace('.', '_')}"
+            words = [word for base in [own, *map(os.path.basename, command)]
+                     for word in [base, *self.started.get(base, ())]]
+            named = tuple(dict.fromkeys(word for word in words if word in self.paths))
             if str(self.tree / "bin") in command:
                 named = whole
             yield Test(name, frozenset(self.labels[name]), named)
