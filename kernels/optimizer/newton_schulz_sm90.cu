@@ -120,26 +120,31 @@ class Tiles {
   /// The next one, for the only thread that asks for its warp.
   __device__ __forceinline__ Tile next() {
     const Tile tile = wait();
-    mbarrier_arrive_cluster(&shared_.read[place_.stage], 0);
-    place_.next();
+    take();
     return tile;
   }
   /// The same for all lanes of a warp.
   __device__ __forceinline__ Tile next_of_warp() {
     Tile tile = wait();
-    tile.product = __shfl_sync(0xFFFFFFFFU, tile.product, 0);
-    if (threadIdx.x % 32 == 0) mbarrier_arrive_cluster(&shared_.read[place_.stage], 0);
-    place_.next();
+    for (int* of : {&tile.product, &tile.matrix, &tile.row, &tile.column, &tile.width})
+      *of = __shfl_sync(0xFFFFFFFFU, *of, 0);
+    if (threadIdx.x % 32 == 0)
+      take();
+    else
+      ++taken_;
     return tile;
   }
 
  private:
   __device__ __forceinline__ Tile wait() const {
-    mbarrier_wait_cluster(&shared_.given[place_.stage], place_.parity);
-    return shared_.tiles[place_.stage];
+    mbarrier_wait_cluster(&shared_.given[taken_ % kKnown], taken_ / kKnown % 2);
+    return shared_.tiles[taken_ % kKnown];
+  }
+  __device__ __forceinline__ void take() {
+    mbarrier_arrive_cluster(&shared_.read[taken_++ % kKnown], 0);
   }
   Shared& shared_;
-  RingPosition<kKnown> place_;
+  std::uint32_t taken_ = 0;
 };
 
 /// The coordinates of a box: `at` along the output, `k` along the contraction.
@@ -153,7 +158,7 @@ __device__ __forceinline__ void with_place(int at, int k, Load&& load) {
 template <class O>
 __device__ __forceinline__ void load_tile(Shared& shared, RingPosition<Plain::kStages>& at,
                                           const Chain& chain, const Product& p, const Tile& tile) {
-  static_assert(kTileRows == kAcross * kBox && kDepth == kBox && O::kWidth % kBox == 0);
+  static_assert(kTileRows == O::kSharers * kBox && kDepth == kBox && O::kWidth % kBox == 0);
   constexpr int kBoxBytes = kBox * kBox * 2;
   const int half = static_cast<int>(cluster_block_rank());
   for (int k = 0; k < p.depth; k += kDepth) {
@@ -293,22 +298,19 @@ __device__ __forceinline__ void store_mirrored(const Staged& staged, const WarpR
 __device__ __forceinline__ void stage(const Staged& staged, const float (&sums)[kWidth / 2],
                                       const Product& p) {
   std::uint32_t pairs[kWidth / 4];
-  if (p.finish == Finish::last) {
+  const bool last = p.finish == Finish::last;
 #pragma unroll
-    for (int i = 0; i < kWidth / 4; ++i)
-      pairs[i] = pack_bf16(p.scale * sums[2 * i], p.scale * sums[2 * i + 1]);
-  } else {
-#pragma unroll
-    for (int i = 0; i < kWidth / 4; ++i) pairs[i] = pack_f16(sums[2 * i], sums[2 * i + 1]);
-  }
+  for (int i = 0; i < kWidth / 4; ++i)
+    pairs[i] = last ? pack_bf16(p.scale * sums[2 * i], p.scale * sums[2 * i + 1])
+                    : pack_f16(sums[2 * i], sums[2 * i + 1]);
   staged.stage(pairs);
 }
 
-__device__ __forceinline__ void finish(Shared& shared, int group, const Chain& chain,
-                                       const Product& p, const Tile& tile, const Sums& sums) {
-  const int thread = grouped::thread_index(), warp = thread / 32 % 4;
-  const Staged staged(shared.staging[group * 4 + warp], thread % 32);
-  WarpRows at{tile.row + warp * 16, tile.column, tile.width,
+__device__ __forceinline__ void finish(Shared& shared, const Chain& chain, const Product& p,
+                                       const Tile& tile, const Sums& sums) {
+  const int thread = grouped::thread_index(), warp = thread / 32 - 4;
+  const Staged staged(shared.staging[warp], thread % 32);
+  WarpRows at{tile.row + warp % 4 * 16, tile.column, tile.width,
               static_cast<std::int64_t>(tile.matrix) * p.rows * p.columns};
 #pragma unroll
   for (int block = 0; block < Plain::kBlocks; ++block, at.row += 64) {
@@ -344,7 +346,7 @@ __device__ __forceinline__ void consume(Shared& shared, int group, const Chain& 
             sums[block][i] = i < kNarrow / 2 ? narrow[block][i] : 0;
       }
     });
-    finish(shared, group, chain, p, tile, sums);
+    finish(shared, chain, p, tile, sums);
   }
 }
 
