@@ -35,8 +35,8 @@ class UpdateNorms {
     execution::Range left_out;
   };
 
-  /// Calls body(one, piece, where) for what this rank answers for of a window, and where it is kept:
-  /// whole blocks apart. @return elements that are kept
+  /// Calls body(one, piece, where) for what this rank answers for of a window, and where it is
+  /// kept: whole blocks apart. @return elements that are kept
   template <class Body>
   std::int64_t for_each(const ParameterUpdate& window, Body&& body) const;
 
