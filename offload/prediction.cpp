@@ -1,6 +1,7 @@
 #include "offload/prediction.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "execution/plan_shape.hpp"
@@ -16,8 +17,12 @@ namespace {
 
 /// A section that repeats settles after a few periods; the rest take as long as the last of them.
 constexpr int kPeriods = 4;
+/// What slows a copy down may be issued behind it. So a plan is followed again beside what was found
+/// before, until its steps end at the same times to this part of its own, or so often.
+constexpr double kSettled = 1e-4;
+constexpr int kMostRuns = 8;
 
-/// When a direction of copies is busy: intervals in order.
+/// When something is busy: intervals in order.
 class Busy {
  public:
   void add(double begin_s, double end_s) { intervals_.push_back({begin_s, end_s}); }
@@ -25,19 +30,18 @@ class Busy {
   /// Puts intervals that were added in any order into theirs, and joins those that touch.
   void merge() { intervals_ = merged(std::move(intervals_)); }
 
-  /// When work ends that takes alone_s while it is not busy, and with_compute_s while it is.
-  double end_of(double begin_s, double alone_s, double with_compute_s) const {
+  /// When work ends that takes alone_s while it is not busy, and beside_s while it is.
+  double end_of(double begin_s, double alone_s, double beside_s) const {
     double left = alone_s > 0 ? 1 : 0;
-    for (auto at = std::ranges::lower_bound(intervals_, begin_s, {}, &TimeSpan::end_s);
-         at != intervals_.end() && left > 0; ++at) {
+    for (auto at = first_behind(begin_s); at != intervals_.end() && left > 0; ++at) {
       if (const double gap_s = at->begin_s - begin_s; gap_s > 0) {
         if (gap_s >= left * alone_s) break;
         left -= gap_s / alone_s;
         begin_s = at->begin_s;
       }
-      const double done = std::min(left, (at->end_s - begin_s) / with_compute_s);
+      const double done = std::min(left, (at->end_s - begin_s) / beside_s);
       left -= done;
-      begin_s += done * with_compute_s;
+      begin_s += done * beside_s;
     }
     return begin_s + left * alone_s;
   }
@@ -45,26 +49,40 @@ class Busy {
   /// Part of [begin_s, end_s) during which it is busy.
   double overlap(double begin_s, double end_s) const {
     double sum_s = 0;
-    for (std::size_t i = intervals_.size(); i-- > 0 && intervals_[i].end_s > begin_s;)
-      sum_s += std::max(
-          0.0, std::min(end_s, intervals_[i].end_s) - std::max(begin_s, intervals_[i].begin_s));
+    for (auto at = first_behind(begin_s); at != intervals_.end() && at->begin_s < end_s; ++at)
+      sum_s += std::min(end_s, at->end_s) - std::max(begin_s, at->begin_s);
     return sum_s;
   }
 
  private:
+  std::vector<TimeSpan>::const_iterator first_behind(double begin_s) const {
+    return std::ranges::upper_bound(intervals_, begin_s, {}, &TimeSpan::end_s);
+  }
+
   std::vector<TimeSpan> intervals_;
+};
+
+/// When the machine does what slows other work down.
+struct Activity {
+  Busy to_host, from_host, counted, computed;
+
+  void merge() {
+    for (Busy* busy : {&to_host, &from_host, &counted, &computed}) busy->merge();
+  }
 };
 
 class Run {
  public:
-  /// @param computing when something computes, as an earlier run has found; null: always
+  /// @param beside what an earlier run has found, or null. Without it, work is slowed down by the
+  ///   copies that were issued before alone, and something always computes beside an exchange.
   Run(const Program& program, const Plan& plan, const Rates& rates, bool copies_take_time,
-      const Busy* computing = nullptr)
+      const Activity* beside = nullptr)
       : program_(program),
         plan_(plan),
         rates_(rates),
         copies_take_time_(copies_take_time),
-        computing_(computing),
+        computing_(beside == nullptr ? nullptr : &beside->computed),
+        beside_(beside == nullptr ? activity_ : *beside),
         free_s_(plan.queues.size(), 0),
         event_s_(static_cast<std::size_t>(plan.events), 0) {
     result_.begin_s.assign(plan.steps.size(), -1);
@@ -91,12 +109,12 @@ class Run {
       result_.begin_s[i] -= from_s;
       result_.end_s[i] -= from_s;
     }
-    computed_.merge();
+    activity_.merge();
     return std::move(result_);
   }
 
-  /// When something computed, of all queues; after go().
-  const Busy& computed() const { return computed_; }
+  /// After go(): when what was done, of all queues.
+  Activity take_activity() { return std::move(activity_); }
 
  private:
   void execute() {
@@ -131,9 +149,11 @@ class Run {
       case Step::What::mark:
         return begin_s;
       case Step::What::copy_out:
-        return copy(step, begin_s, rates_.d2h_s(bytes_of(step)), to_host_, from_host_);
+        return copy(step, begin_s, rates_.d2h_s(bytes_of(step)), activity_.to_host,
+                    beside_.from_host);
       case Step::What::copy_in:
-        return copy(step, begin_s, rates_.h2d_s(bytes_of(step)), from_host_, to_host_);
+        return copy(step, begin_s, rates_.h2d_s(bytes_of(step)), activity_.from_host,
+                    beside_.to_host);
       case Step::What::run:
       case Step::What::rerun:
         break;
@@ -151,10 +171,10 @@ class Run {
       return overlap_s * (rates_.with_copies(program_, step.op, slowdown) - 1);
     };
     const double end_s =
-        begin_s + time_s + slowed_s(to_host_, rates_.d2h_slowdown) +
-        slowed_s(from_host_, rates_.h2d_slowdown) +
-        counted_.overlap(begin_s, begin_s + time_s) * (rates_.counted_slowdown - 1);
-    computed_.add(begin_s, end_s);
+        begin_s + time_s + slowed_s(beside_.to_host, rates_.d2h_slowdown) +
+        slowed_s(beside_.from_host, rates_.h2d_slowdown) +
+        beside_.counted.overlap(begin_s, begin_s + time_s) * (rates_.counted_slowdown - 1);
+    activity_.computed.add(begin_s, end_s);
     return end_s;
   }
 
@@ -164,10 +184,9 @@ class Run {
 
   double copy(const Step& step, double begin_s, double time_s, Busy& own, const Busy& other) {
     if (!copies_take_time_) return begin_s;
-    const double overlap_s = other.overlap(begin_s, begin_s + time_s);
-    const double end_s = begin_s + time_s + overlap_s * (rates_.duplex_slowdown() - 1);
+    const double end_s = other.end_of(begin_s, time_s, time_s * rates_.duplex_slowdown());
     own.add(begin_s, end_s);
-    if (execution::counts_rows(step)) counted_.add(begin_s, end_s);
+    if (execution::counts_rows(step)) activity_.counted.add(begin_s, end_s);
     return end_s;
   }
 
@@ -176,12 +195,19 @@ class Run {
   const Rates& rates_;
   bool copies_take_time_;
   const Busy* computing_;
+  Activity activity_;
+  const Activity& beside_;
   std::vector<double> free_s_;   ///< by queue
   std::vector<double> event_s_;  ///< by event: its latest record
-  Busy to_host_, from_host_, counted_, computed_;
   double skipped_s_ = 0;
   Prediction result_;
 };
+
+bool settled(const Prediction& before, const Prediction& now) {
+  return std::ranges::equal(before.end_s, now.end_s, [&](double a, double b) {
+    return std::abs(a - b) <= kSettled * now.time_s;
+  });
+}
 
 }  // namespace
 
@@ -202,17 +228,25 @@ std::size_t moved_bytes(const Program& program, const execution::Place& place) {
 }
 
 Prediction predict(const Program& program, const Plan& plan, const Rates& rates) {
-  Run first(program, plan, rates, true);
-  Prediction prediction = first.go();
-  // What computes beside an exchange starts in part after it: the first run tells when.
-  if (!rates.links_with_compute.empty())
-    prediction = Run(program, plan, rates, true, &first.computed()).go();
+  const bool copies = std::ranges::any_of(plan.steps, execution::is_copy);
+  const int most = copies ? kMostRuns : rates.links_with_compute.empty() ? 1 : 2;
+  const auto follow = [&](const Rates& with, bool copies_take_time) {
+    Activity beside;
+    Prediction found;
+    for (int i = 0; i < most; ++i) {
+      Run run(program, plan, with, copies_take_time, i == 0 ? nullptr : &beside);
+      const Prediction before = std::exchange(found, run.go());
+      if (i > 0 && settled(before, found)) break;
+      beside = run.take_activity();
+    }
+    return found;
+  };
+  Prediction prediction = follow(rates, true);
   // The same steps with copies that take no time also slow nothing down: what is left is waiting.
   Rates unhindered = rates;
   unhindered.d2h_slowdown = unhindered.h2d_slowdown = {};
   unhindered.counted_slowdown = 1;
-  const double waiting_s = Run(program, plan, unhindered, true).go().time_s;
-  prediction.exposed_s = waiting_s - Run(program, plan, unhindered, false).go().time_s;
+  prediction.exposed_s = follow(unhindered, true).time_s - follow(unhindered, false).time_s;
   return prediction;
 }
 
