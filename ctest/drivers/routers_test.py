@@ -184,6 +184,7 @@ def norms_of_weights_and_updates_are_those_of_the_masters(r):
     r.run(*keys, "run.output=off.h5")
     for i, more in enumerate(([], ["parallel.zero=1", "offload.states=master"],
                               ["parallel.tensor=2"],
+                              ["optim.optimizer=muon", "parallel.zero=1"],
                               ["model.untie_embeddings=false", "parallel.pipeline=2"])):
         r.run(*keys, *more, "run.weight_norms=3", "run.update_norms=3",
               f"checkpoint.directory=saved{i}", "checkpoint.interval=5",
