@@ -511,7 +511,9 @@ class Plots(PageTest):
     def test_a_run_shows_the_balance_of_experts_and_sets_by_name(self):
         def add(file):
             for group, shape in (("router_load/busiest", (3, 2)), ("router_load/dead", (3, 2)),
-                                 ("val_loss/verses", (3,)), ("router/aux_loss", (3,))):
+                                 ("val_loss/verses", (3,)), ("router/aux_loss", (3,)),
+                                 ("weight_norms/layers", (3, 2)),
+                                 ("update_norms/layers", (3, 2))):
                 folder = file.require_group("series/" + group.split("/")[0])
                 if "step" not in folder:
                     folder["step"] = numpy.array([1, 2, 3])
@@ -521,11 +523,12 @@ class Plots(PageTest):
             file["series/train/tokens"] = numpy.arange(1., 1 + len(file["series/train/step"]))
             file["series/train/tokens"].dims[0].attach_scale(file["series/train/step"])
         self.assertEqual(self.panels("quickstart_fp32_host.h5", add), [
-            "draw_loss", "draw_rate", "draw_balance", "draw_further_losses", "draw_step_time",
-            "draw_memory"])
+            "draw_loss", "draw_rate", "draw_updates", "draw_weights", "draw_balance",
+            "draw_further_losses", "draw_step_time", "draw_memory"])
         result = self.edited("quickstart_fp32_host.h5", "tokens.h5", add)
         by_tokens = plot.AlongTokens(result)
-        self.assertEqual(by_tokens.series("router_load/dead")[0].tolist(), [1, 2, 3])
+        for path in ("router_load/dead", "update_norms/layers"):
+            self.assertEqual(by_tokens.series(path)[0].tolist(), [1, 2, 3])
         self.assertEqual(by_tokens.series("train/loss")[0][-1],
                          result.series("train/tokens")[1][-1])
         plot.draw([result], self.folder / "tokens.png", "tokens")
