@@ -71,10 +71,10 @@ struct OptimizerConfig {
 /// embedding, of each layer of the whole model and of the head. 0 of what is frozen.
 inline constexpr const char* kGradientNorms = "gradient_norms";
 
-/// Output of a training step, (2 + layers) fp64: of the same parts, sums of squares of what the step
-/// has changed the weights by. Where ranks share out gradients (shares_gradients) they are of what
-/// this rank answers for, and those of all ranks add up; else each rank has the whole model's. 0 of
-/// what is frozen, of a step that changed nothing, and where the host has not asked.
+/// Output of a training step, (2 + layers) fp64: of the same parts, sums of squares of what the
+/// step has changed the weights by. Where ranks share out gradients (shares_gradients) they are of
+/// what this rank answers for, and those of all ranks add up; else each rank has the whole model's.
+/// 0 of what is frozen, of a step that changed nothing, and where the host has not asked.
 inline constexpr const char* kUpdateSquares = "update_squares";
 /// Whether no rank answers for all gradients.
 inline bool shares_gradients(const Sharing& sharing) {
