@@ -12,6 +12,7 @@ import pathlib
 import random
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -207,6 +208,11 @@ def compressed_lines_are_those_of_the_file(r):
                           timeout=100)
     assert done.returncode == 3, done
     assert "the program gzip unpacks: it cannot be run" in done.stderr, done.stderr
+    done = subprocess.run([r.options.data, "prepare", "gzip.jsonl", "--out", "x"], env=r.env,
+                          preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+                          capture_output=True, text=True, timeout=100)
+    assert done.returncode == 4 and "how gzip ended is not known" in done.stderr, done
+    assert not list(pathlib.Path().glob("x.*")), os.listdir()
 
 
 @case

@@ -98,9 +98,14 @@ void Unpacker::require_whole() {
   if (child_ < 0) return;
   const std::string said = all_of(said_);
   int status = 0;
-  while (::waitpid(child_, &status, 0) < 0 && errno == EINTR) {
-  }
+  pid_t ended = 0;
+  do ended = ::waitpid(child_, &status, 0);
+  while (ended < 0 && errno == EINTR);
   child_ = -1;
+  if (ended < 0)  // where whoever began this program ignores what becomes of children
+    throw execution::Error(
+        execution::Exit::runtime,
+        fmt::format("'{}': how {} ended is not known: {}", path_, program_, std::strerror(errno)));
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
   execution::throw_usage("'{}': {} data that cannot be unpacked to its end; {} says: {}", path_,
                          form_.name, program_, said.empty() ? "nothing" : said);
