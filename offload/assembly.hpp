@@ -21,6 +21,7 @@ struct StateWindow {
   execution::Tensor tensor;
   std::size_t first = 0;  ///< byte of the tensor
   std::size_t bytes = 0;
+  std::size_t home = 0;  ///< where the range begins in the host's region
   bool reads = true;   ///< the range is loaded
   bool writes = true;  ///< and written back behind the op
   int run = 0;         ///< of the op

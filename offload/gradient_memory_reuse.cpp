@@ -90,7 +90,7 @@ void GradientMemoryReuse::find_rooms(const Program& program,
                                      const execution::PersistentLayout& layout,
                                      const std::vector<execution::UseSpan>& spans) {
   for (const execution::Bucket& bucket : layout.buckets()) {
-    if (bucket.tensors.empty() ||
+    if (bucket.tensors.empty() || bucket.home == Region::host ||
         layout.whole(bucket.tensors.front()).lifetime != Lifetime::gradient)
       continue;
     for (std::size_t t = 0; t < bucket.tensors.size(); ++t) {

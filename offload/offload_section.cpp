@@ -94,11 +94,12 @@ std::vector<Row<OffloadConfig>> rows<OffloadConfig>() {
       row(&OffloadConfig::states,
           {.key = "offload.states",
            .help =
-               "Optimizer states that have their home in pinned host memory and come to the device "
-               "for their update: none, all, master, ema (optim.ema_decay), moments (all but these "
-               "two) or a state's own name, such as adam_m. auto: as few of all as let what is "
-               "saved stay within "
-               "offload.device_budget_bytes; if none are left, the policy sees to the rest."}),
+               "States that have their home in pinned host memory and come to the device for each "
+               "op that uses them. Of the optimizer: none, all, master, ema (optim.ema_decay), "
+               "moments (all but these two) or a state's own name, such as adam_m. auto: as few of "
+               "all as let what is saved stay within offload.device_budget_bytes; if none are left, "
+               "the policy sees to the rest. And gradients and parameters, which each microbatch "
+               "uses."}),
       row(&OffloadConfig::states_fraction,
           {.key = "offload.states_fraction",
            .range = between(0, 1),

@@ -66,8 +66,7 @@ void require_homes(const Policy& policy, const execution::PersistentLayout& layo
   const auto homes = static_cast<std::int64_t>(layout.host_bytes());
   if (policy.host_budget_bytes >= 0 && homes > policy.host_budget_bytes)
     execution::throw_usage(
-        "offload.host_budget_bytes = {}: optimizer states on the host (offload.states) need {}, {} "
-        "more",
+        "offload.host_budget_bytes = {}: states on the host (offload.states) need {}, {} more",
         policy.host_budget_bytes, sized(homes), sized(homes - policy.host_budget_bytes));
 }
 
@@ -246,7 +245,7 @@ void require_budgets(const Plan& plan, const Policy& policy, std::size_t transie
     execution::throw_usage(
         "offload.host_budget_bytes = {}: what is offloaded needs {} of pinned memory{}, {} more",
         policy.host_budget_bytes, sized(plan.bytes[static_cast<int>(Region::host)]),
-        policy.home_bytes > 0 ? " with optimizer states" : "", sized(host_excess(plan, policy)));
+        policy.home_bytes > 0 ? " with states" : "", sized(host_excess(plan, policy)));
 }
 
 /// A plan with all its addresses, within the budgets. Those on the host may need more than what is

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 
+#include "execution/byte_map.hpp"
 #include "execution/contents.hpp"
 
 namespace stowage::offload {
@@ -36,39 +37,27 @@ void for_each_op(const std::vector<StateWindow>& windows, Visit&& visit) {
   }
 }
 
-/// A range of a tensor that an op has written, and the first run behind that.
-struct Written {
-  std::size_t first, bytes;
-  std::size_t behind;
+/// Bytes of homes, whatever tensors they are of: a bucket and its parts share them.
+bool overlap(const StateWindow& a, const StateWindow& b) {
+  return a.home < b.home + b.bytes && b.home < a.home + a.bytes;
+}
 
-  bool overlaps(const StateWindow& window) const {
-    return first < window.first + window.bytes && window.first < first + bytes;
-  }
-};
-
-/// The runs behind the last section that repeats, as one list.
-class OnceRuns {
+/// The runs of sections that follow each other, as one list: of a section that repeats, or of as
+/// many as run once.
+class Stretch {
  public:
-  OnceRuns(const execution::Program& program, const std::vector<SectionSchedule>& sections)
-      : first_section_(sections.size()) {
-    while (first_section_ > 0 && program.sections()[first_section_ - 1].repeat == 1)
-      --first_section_;
-    for (std::size_t s = first_section_; s < sections.size(); ++s) {
-      base_.push_back(start_s_.size());
-      const double from_s = end_s_;
-      const std::vector<double>& start_s = sections[s].timeline.start_s;
-      for (std::size_t r = 0; r + 1 < start_s.size(); ++r) {
-        start_s_.push_back(from_s + start_s[r]);
-        places_.push_back({static_cast<int>(s), static_cast<int>(r)});
-      }
-      end_s_ = from_s + start_s.back();
-    }
+  Stretch(const execution::Program& program, const std::vector<SectionSchedule>& sections,
+          std::size_t first)
+      : first_(first), end_(first) {
+    const auto repeats = [&](std::size_t s) { return program.sections()[s].repeat > 1; };
+    do add(sections[end_], static_cast<int>(end_));
+    while (++end_ < sections.size() && !repeats(first) && !repeats(end_));
   }
 
-  std::size_t first_section() const { return first_section_; }
-  bool has(std::size_t section) const { return section - first_section_ < base_.size(); }
+  std::size_t first() const { return first_; }  ///< section
+  std::size_t end() const { return end_; }
   std::size_t at(std::size_t section, int run) const {
-    return base_[section - first_section_] + static_cast<std::size_t>(run);
+    return base_[section - first_] + static_cast<std::size_t>(run);
   }
   RunAt place(std::size_t at) const { return places_[at]; }
   double start_s(std::size_t at) const { return start_s_[at]; }
@@ -80,12 +69,63 @@ class OnceRuns {
   }
 
  private:
-  std::size_t first_section_;
+  void add(const SectionSchedule& section, int index) {
+    base_.push_back(start_s_.size());
+    const double from_s = end_s_;
+    const std::vector<double>& start_s = section.timeline.start_s;
+    for (std::size_t r = 0; r + 1 < start_s.size(); ++r) {
+      start_s_.push_back(from_s + start_s[r]);
+      places_.push_back({index, static_cast<int>(r)});
+    }
+    end_s_ = from_s + start_s.back();
+  }
+
+  std::size_t first_, end_;
   std::vector<std::size_t> base_;  ///< by section, from the first on
   std::vector<double> start_s_;
   std::vector<RunAt> places_;
   double end_s_ = 0;
 };
+
+/// The windows of one op that are loaded at once.
+struct Loaded {
+  std::size_t section, begin, end;
+  std::size_t lowest = 0;  ///< run of the stretch before which they cannot be loaded
+  double begin_s = 0;      ///< when their loads begin, for all to arrive in time
+};
+
+/// The windows of a stretch, in the order of their ops, each behind what wrote the same bytes and
+/// behind the copies back of saved tensors that are issued before its op.
+std::vector<Loaded> find_loads(const Stretch& runs, const std::vector<SectionSchedule>& sections,
+                               bool across) {
+  std::vector<Loaded> all;
+  execution::ByteMap written;  // by the run before
+  std::vector<std::size_t> backs;
+  for (std::size_t s = runs.first(); s < runs.end(); ++s)
+    for (const OffloadCopy& copy : sections[s].copies) backs.push_back(runs.at(s, copy.back));
+  std::ranges::sort(backs);
+  for (std::size_t s = runs.first(); s < runs.end(); ++s) {
+    const std::vector<StateWindow>& windows = sections[s].windows;
+    for_each_op(windows, [&](std::size_t begin, std::size_t end) {
+      const std::size_t own = runs.at(s, windows[begin].run);
+      Loaded loaded{s, begin, end, across ? 0 : runs.at(s, 0)};
+      if (const auto behind = std::ranges::upper_bound(backs, own); behind != backs.begin())
+        loaded.lowest = std::max(loaded.lowest, *std::prev(behind));
+      for (std::size_t i = begin; i < end; ++i)
+        written.inspect(windows[i].home, windows[i].home + windows[i].bytes,
+                        [&](auto, auto, const auto& range) {
+                          const auto behind = static_cast<std::size_t>(range.writer.step) + 1;
+                          loaded.lowest = std::max(loaded.lowest, behind);
+                        });
+      for (std::size_t i = begin; i < end; ++i)
+        if (windows[i].writes)
+          written.write(windows[i].home, windows[i].home + windows[i].bytes, 0,
+                        {{}, static_cast<int>(own)});
+      all.push_back(loaded);
+    });
+  }
+  return all;
+}
 
 /// The windows of one op.
 struct OpWindows {
@@ -133,9 +173,7 @@ class Carrier {
     for (const StateWindow& window : windows(ops_[op]))
       for (std::size_t later = op + 1; later < ops_.size(); ++later)
         for (const StateWindow& other : windows(ops_[later]))
-          if (other.tensor == window.tensor && other.first < window.first + window.bytes &&
-              window.first < other.first + other.bytes)
-            return false;
+          if (overlap(window, other)) return false;
     return true;
   }
 
@@ -220,6 +258,7 @@ void find_state_windows(const execution::Program& program,
         const execution::Bytes bytes = execution::bytes_of(program, uses[u], 0);
         const RunAt at{static_cast<int>(s), static_cast<int>(r)};
         sections[s].windows.push_back({uses[u].tensor, bytes.begin, bytes.end - bytes.begin,
+                                       layout.place(info.name).offset + bytes.begin,
                                        uses[u].access != Access::write,
                                        uses[u].access != Access::read, at.run, at});
       }
@@ -240,55 +279,38 @@ std::size_t least_window_bytes(const std::vector<SectionSchedule>& sections,
 void load_early(const execution::Program& program, std::vector<SectionSchedule>& sections,
                 std::vector<std::vector<std::size_t>>& live, std::size_t limit,
                 std::size_t alignment, const Rates& rates, bool across) {
-  const OnceRuns runs(program, sections);
-  struct Loaded {
-    std::size_t section, begin, end;  ///< windows of an op
-    std::size_t lowest = 0;           ///< run
-    double begin_s = 0;
-  };
-  std::vector<Loaded> all;
-  std::size_t behind_copies = 0;
-  const auto live_at = [&](std::size_t at) -> std::size_t& {
-    const RunAt place = runs.place(at);
-    return live[static_cast<std::size_t>(place.section)][static_cast<std::size_t>(place.run)];
-  };
-  std::vector<std::vector<Written>> written(program.tensors().size());
-  for (std::size_t s = runs.first_section(); runs.has(s); ++s) {
-    for (const OffloadCopy& copy : sections[s].copies)
-      behind_copies = std::max(behind_copies, runs.at(s, copy.back));
-    std::vector<StateWindow>& windows = sections[s].windows;
-    for_each_op(windows, [&](std::size_t begin, std::size_t end) {
-      Loaded loaded{s, begin, end, across ? 0 : runs.at(s, 0)};
-      for (std::size_t i = begin; i < end; ++i)
-        for (const Written& other : written[windows[i].tensor.id])
-          if (other.overlaps(windows[i])) loaded.lowest = std::max(loaded.lowest, other.behind);
-      for (std::size_t i = begin; i < end; ++i)
-        if (windows[i].writes)
-          written[windows[i].tensor.id].push_back(
-              {windows[i].first, windows[i].bytes, runs.at(s, windows[i].run) + 1});
-      all.push_back(loaded);
-    });
-  }
-  double latest_s = runs.end_s();
-  for (std::size_t i = all.size(); i-- > 0;) {
-    const std::vector<StateWindow>& windows = sections[all[i].section].windows;
-    latest_s = std::min(latest_s, runs.start_s(runs.at(all[i].section, windows[all[i].begin].run)));
-    for (std::size_t w = all[i].begin; w < all[i].end; ++w)
-      if (windows[w].reads)
-        latest_s -= rates.h2d_s(windows[w].bytes) * rates.duplex_slowdown() * (1 + kMargin);
-    all[i].begin_s = latest_s;
-  }
-  std::size_t previous = behind_copies;
-  for (const Loaded& loaded : all) {
-    std::vector<StateWindow>& windows = sections[loaded.section].windows;
-    const std::size_t own = runs.at(loaded.section, windows[loaded.begin].run);
-    const std::size_t bytes = bytes_of(windows, loaded.begin, loaded.end, alignment);
-    const std::size_t lowest =
-        std::max({previous, loaded.lowest, runs.last_by(loaded.begin_s - kLead * runs.end_s())});
-    std::size_t at = own;
-    while (at > lowest && live_at(at - 1) + bytes <= limit) live_at(--at) += bytes;
-    for (std::size_t w = loaded.begin; w < loaded.end; ++w) windows[w].load = runs.place(at);
-    previous = std::max(previous, at);
+  for (std::size_t first = 0; first < sections.size();) {
+    const Stretch runs(program, sections, first);
+    first = runs.end();
+    std::vector<Loaded> all = find_loads(runs, sections, across);
+    double latest_s = runs.end_s();
+    for (std::size_t i = all.size(); i-- > 0;) {
+      const std::vector<StateWindow>& windows = sections[all[i].section].windows;
+      latest_s =
+          std::min(latest_s, runs.start_s(runs.at(all[i].section, windows[all[i].begin].run)));
+      for (std::size_t w = all[i].begin; w < all[i].end; ++w)
+        if (windows[w].reads)
+          latest_s -= rates.h2d_s(windows[w].bytes) * rates.duplex_slowdown() * (1 + kMargin);
+      all[i].begin_s = latest_s;
+    }
+    std::size_t previous = 0;
+    for (const Loaded& loaded : all) {
+      std::vector<StateWindow>& windows = sections[loaded.section].windows;
+      const std::size_t bytes = bytes_of(windows, loaded.begin, loaded.end, alignment);
+      const std::size_t lowest =
+          std::max({previous, loaded.lowest, runs.last_by(loaded.begin_s - kLead * runs.end_s())});
+      std::size_t at = runs.at(loaded.section, windows[loaded.begin].run);
+      const auto live_before = [&]() -> std::size_t& {
+        const RunAt place = runs.place(at - 1);
+        return live[static_cast<std::size_t>(place.section)][static_cast<std::size_t>(place.run)];
+      };
+      while (at > lowest && live_before() + bytes <= limit) {
+        live_before() += bytes;
+        --at;
+      }
+      for (std::size_t w = loaded.begin; w < loaded.end; ++w) windows[w].load = runs.place(at);
+      previous = std::max(previous, at);
+    }
   }
 }
 

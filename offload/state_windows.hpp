@@ -18,8 +18,9 @@ void find_state_windows(const execution::Program& program,
                         std::vector<SectionSchedule>& sections);
 
 /// Loads windows earlier, as far as no more than `limit` bytes are live and not before it helps:
-/// so that all arrive in time, with a margin. Only behind the last section that repeats, behind the
-/// copies back of saved tensors, and behind the op that wrote the same range before.
+/// so that all arrive in time, with a margin. Only within a section that repeats or sections that
+/// run once one after the other, behind the copies back of saved tensors that are issued before the
+/// op, and behind the op that wrote the same bytes before.
 ///
 /// @param live by section and run: bytes that are live, windows as they are loaded now; changed
 /// @param across whether a load may lie in an earlier section than its op

@@ -20,6 +20,7 @@ struct Cell {
   bool delay = false;
   bool overlapping = false;  ///< copies of graphs in mode scopes
   bool states = false;       ///< optimizer states have their home on the host
+  bool weights = false;      ///< gradients and parameters too
   std::size_t min_tensor_bytes = 0;
 
   std::string name() const;

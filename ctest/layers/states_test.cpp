@@ -65,16 +65,19 @@ TEST(states, what_is_named_has_its_home_on_the_host) {
   forecast::TrainerOptions options = options_of();
   const forecast::TrainerPlan on_device(options);
   EXPECT_EQ(on_device.layout().host_bytes(), 0U);
-  for (const Names& names : {Names{"master"}, Names{"adam_m", "adam_v"}, kAll}) {
+  for (const Names& names : {Names{"master"}, Names{"adam_m", "adam_v"}, kAll,
+                             Names{"gradient"}, Names{"parameter", "adam_m"}}) {
     options.state.host.names = names;
+    const auto named = [&](std::string_view what) {
+      return std::ranges::find(names, what) != names.end();
+    };
     const forecast::TrainerPlan plan(options);
     const execution::PersistentLayout& layout = plan.layout();
     for (const layers::Parameter& p : plan.model().parameters()) {
-      EXPECT_FALSE(layout.on_host(p.name));
-      EXPECT_FALSE(layout.on_host(layers::gradient_name(p.name)));
+      EXPECT_EQ(layout.on_host(p.name), named(layers::kParameter));
+      EXPECT_EQ(layout.on_host(layers::gradient_name(p.name)), named(layers::kGradient));
       for (const std::string& state : kAll)
-        EXPECT_EQ(layout.on_host(layers::state_name(state, p.name)),
-                  std::ranges::find(names, state) != names.end());
+        EXPECT_EQ(layout.on_host(layers::state_name(state, p.name)), named(state));
     }
     EXPECT_EQ(layout.bytes() + layout.host_bytes(), on_device.layout().bytes());
     EXPECT_GE(plan.host_bytes(), layout.host_bytes());
@@ -104,15 +107,16 @@ TEST(states, no_home_changes_a_bit) {
   for (const Dtype storage : {Dtype::bf16, Dtype::fp32})
     for (const int microbatches : {1, 3}) {
       const std::vector<std::byte> expected = outcome(options_of(storage, microbatches));
-      for (const Names& names : {Names{"master"}, Names{"adam_v"}, kAll})
-        for (const double fraction : {0.5, 1.0})
-          for (const Mode mode : {Mode::off, Mode::step}) {
-            forecast::TrainerOptions options = options_of(storage, microbatches);
-            options.state.host = {.names = names, .fraction = fraction};
-            options.planner.graphs.mode = mode;
-            EXPECT_TRUE(outcome(options) == expected)
-                << names.front() << " " << fraction << " of " << microbatches;
-          }
+      for (const Names& names :
+           {Names{"master"}, Names{"adam_v"}, kAll, Names{"gradient"}, Names{"parameter"},
+            Names{"gradient", "parameter", "master", "adam_m", "adam_v"}})
+        for (const auto& [fraction, mode] : {std::pair(0.5, Mode::off), std::pair(1.0, Mode::step)}) {
+          forecast::TrainerOptions options = options_of(storage, microbatches);
+          options.state.host = {.names = names, .fraction = fraction};
+          options.planner.graphs.mode = mode;
+          EXPECT_TRUE(outcome(options) == expected)
+              << names.front() << " " << fraction << " of " << microbatches;
+        }
     }
 }
 

@@ -81,7 +81,8 @@ void RandomProgram::add_layers() {
   };
   for (const Lifetime lifetime : {Lifetime::parameter, Lifetime::gradient}) {
     const char* what = lifetime == Lifetime::parameter ? "w" : "dw";
-    layout.open_bucket(what, "dense", Dtype::int32);
+    layout.open_bucket(what, "dense", Dtype::int32, {},
+                       shape_.weights_on_host ? Region::host : Region::persistent);
     for (int i = 0; i < shape_.layers; ++i) layout.add(persistent(what, i, lifetime));
   }
   add_states();

@@ -26,6 +26,7 @@ struct RandomShape {
   bool in_parts = false;  ///< some tensors are written by two ops
   /// Updates have states, whose homes are on the device (false) or the host; none: there are none.
   std::optional<bool> states_on_host = {};
+  bool weights_on_host = false;  ///< and their gradients
 };
 
 /// A training step that means nothing but has all that one has: layers of four kinds with scopes,

@@ -138,6 +138,7 @@ TEST_F(segments, states_on_the_host_change_no_bit) {
       RandomShape shape{.seed = seed, .microbatches = microbatches, .states_on_host = false};
       const Bytes expected = run(shape, {}).state;
       shape.states_on_host = true;
+      shape.weights_on_host = seed % 2 == 0;
       const Outcome eager = run(shape, {});
       EXPECT_EQ(eager.state, expected) << "seed " << seed;
       EXPECT_EQ(eager.counters.copies_in, 3 * count(eager.plan, Step::What::copy_in));

@@ -302,7 +302,7 @@ TEST(state_faults, a_budget_of_the_host_counts_homes) {
   } catch (const Error& error) {
     EXPECT_EQ(error.exit(), Exit::usage);
     EXPECT_STREQ(error.what(),
-                 "offload.host_budget_bytes = 65535: optimizer states on the host (offload.states) "
+                 "offload.host_budget_bytes = 65535: states on the host (offload.states) "
                  "need 65536 bytes (0.000 GiB), 1 bytes (0.000 GiB) more");
   }
 }

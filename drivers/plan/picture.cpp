@@ -139,7 +139,10 @@ std::string homes_picture(const forecast::TrainerPlan& run,
                                  {'s', layout.bytes(Lifetime::optimizer_state)},
                                  {'c', saving.device_bytes()},
                                  {'.', run.transient_bytes()}};
-  const std::vector<Part> host{{'s', layout.host_bytes()},
+  constexpr auto kHost = execution::Region::host;
+  const std::vector<Part> host{{'p', layout.bytes(Lifetime::parameter, kHost)},
+                               {'g', layout.bytes(Lifetime::gradient, kHost)},
+                               {'s', layout.bytes(Lifetime::optimizer_state, kHost)},
                                {'c', saving.host_bytes()},
                                {'o', run.host_bytes() - layout.host_bytes()}};
   const auto total_of = [](const std::vector<Part>& parts) {

@@ -19,28 +19,28 @@ PartBytes& at(PartMemory& memory, int part) {
   return layer < memory.layers.size() ? memory.layers[layer] : memory.head;
 }
 
-/// Bytes of an element's states, with a master and an average among them, that a rank has on the
-/// device.
+/// Bytes of an element of a class that a rank has on the device.
+double on_device(const layers::StateOptions& state, std::string_view name, execution::Dtype dtype) {
+  const bool leaves = std::ranges::find(state.host.names, name) != state.host.names.end();
+  return static_cast<double>(size_bytes(dtype)) * (leaves ? 1 - state.host.fraction : 1);
+}
+
+/// Of its states, with a master and an average among them.
 double states_on_device(const layers::StateOptions& state, layers::Precision precision,
                         const layers::Optimizer& rule) {
-  const auto on_host = [&](std::string_view name) {
-    return std::ranges::find(state.host.names, name) != state.host.names.end() ? state.host.fraction
-                                                                               : 0.0;
-  };
-  const auto accum = static_cast<double>(size_bytes(precision.accumulation()));
-  double sum = state.type.has_master(precision) ? accum * (1 - on_host(layers::kMaster)) : 0;
-  if (state.ema) sum += accum * (1 - on_host(layers::kEma));
+  const execution::Dtype accum = precision.accumulation();
+  double sum = state.type.has_master(precision) ? on_device(state, layers::kMaster, accum) : 0;
+  if (state.ema) sum += on_device(state, layers::kEma, accum);
   for (std::size_t i = 0; i < rule.states.size(); ++i)
-    sum += static_cast<double>(size_bytes(state.type.of(i, precision))) *
-           (1 - on_host(rule.states[i]));
+    sum += on_device(state, rule.states[i], state.type.of(i, precision));
   return sum;
 }
 
 void add_state(PartMemory& memory, const layers::Model& model, const layers::StateOptions& state,
                bool zero, const parallel::Ranks& holders) {
   const layers::Precision precision = model.precision();
-  const auto weight = static_cast<double>(size_bytes(precision.storage));
-  const auto gradient = static_cast<double>(size_bytes(state.type.gradient(precision)));
+  const double weight = on_device(state, layers::kParameter, precision.storage);
+  const double gradient = on_device(state, layers::kGradient, state.type.gradient(precision));
   for (const layers::Parameter& p : model.parameters()) {
     const double updated = states_on_device(state, precision, state.optimizer->of(p));
     const int ranks = zero ? holders.group(parallel::gradient_group(p.group)).size() : 1;

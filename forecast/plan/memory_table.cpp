@@ -33,7 +33,13 @@ std::string memory_table(const TrainerPlan& run, const CheckpointMemory& saving)
   for (const auto& [what, bytes] : saving.device_rows()) row(what, bytes);
   row("all device memory", layout.bytes() + run.transient_bytes() + saving.device_bytes());
   row("pinned host memory", run.host_bytes() + saving.host_bytes());
-  if (const std::size_t bytes = layout.host_bytes(); bytes > 0) row("  optimizer states", bytes);
+  const auto at_home = [&](std::string_view what, Lifetime lifetime) {
+    const std::size_t bytes = layout.bytes(lifetime, execution::Region::host);
+    if (bytes > 0) row(what, bytes);
+  };
+  at_home("  parameters", Lifetime::parameter);
+  at_home("  gradients", Lifetime::gradient);
+  at_home("  optimizer states", Lifetime::optimizer_state);
   for (const auto& [what, bytes] : saving.host_rows()) row(what, bytes);
   return text;
 }

@@ -110,8 +110,11 @@ layers::StatesOnHost states_on_host(const Deck& deck, const layers::Optimizer& r
       if (all || word == state) host.names.emplace_back(state);
     for (const std::string_view state : rule.all_states())
       if (all || word == "moments" || word == state) host.names.emplace_back(state);
+    if (word == "gradients") host.names.emplace_back(layers::kGradient);
+    if (word == "parameters") host.names.emplace_back(layers::kParameter);
     if (host.names.size() == before)
-      execution::throw_usage("{}: {} is no state of {}; allowed: none, auto, all, {}{}moments, {}",
+      execution::throw_usage("{}: {} is no state of {}; allowed: none, auto, all, {}{}moments, {}, "
+                             "gradients, parameters",
                              inputs::cite(deck, &offload::OffloadConfig::states), word, rule.name,
                              fmt::join(besides, ", "), besides.empty() ? "" : ", ",
                              fmt::join(rule.all_states(), ", "));

@@ -105,9 +105,9 @@ PersistentLayout lay_out_state(const std::vector<Parameter>& parameters,
     const bool leaves = std::ranges::find(options.host.names, what) != options.host.names.end();
     add_class(layout, groups, what, lifetime, dtype, sharing, naming, leaves ? on_host : 0, rule);
   };
-  add("parameter", Lifetime::parameter, precision.storage, [](const auto& name) { return name; });
+  add(kParameter, Lifetime::parameter, precision.storage, [](const auto& name) { return name; });
   if (!options.weights_only) {
-    add("gradient", Lifetime::gradient, options.type.gradient(precision), gradient_name);
+    add(kGradient, Lifetime::gradient, options.type.gradient(precision), gradient_name);
     if (options.type.has_master(precision))
       add(kMaster, Lifetime::optimizer_state, accum, master_name);
     for (const Optimizer* rule : options.optimizer->rules())

@@ -12,9 +12,10 @@
 
 namespace stowage::layers {
 
-/// Which states have their home in pinned host memory, and come to the device for their update.
+/// Which states have their home in pinned host memory, and come to the device for each op that uses
+/// them.
 struct StatesOnHost {
-  /// kMaster, kEma or names of the optimizer's row.
+  /// kMaster, kEma, kGradient, kParameter or names of the optimizer's row.
   std::vector<std::string> names = {};
   /// Of the bytes of these: whole buckets, in backward order, never above.
   double fraction = 1;
@@ -22,6 +23,9 @@ struct StatesOnHost {
   bool automatic = false;
 };
 
+/// Names of the classes of gradients and parameters.
+inline constexpr std::string_view kGradient = "gradient";
+inline constexpr std::string_view kParameter = "parameter";
 /// Name of the masters among the states: "master" stands for "master/embedding.weight" and so on.
 inline constexpr std::string_view kMaster = "master";
 /// Likewise of the exponential moving averages of weights, of the type of sums.

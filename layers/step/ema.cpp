@@ -27,7 +27,6 @@ ParameterUpdate averaged(Recorder& recorder, const Model& model, const Optimizer
     if (update.has_master) one.master = state(master);
     one.states = {state(ema)};
     one.elements = held.end - held.begin;
-    one.on_host = layout.on_host(ema) || (update.has_master && layout.on_host(master));
     update.parameters.push_back(one);
   }
   return update;

@@ -240,7 +240,7 @@ class Wave {
     for (const MatrixPiece& piece : matrices_.pieces()) ++pieces[piece.matrix];
     std::set<std::string_view> whole;  // parameters that ops take as they lie: from the host
     for (const ParameterUpdate::One& one : own_)
-      if (one.on_host) whole.insert(one.name);
+      if (update_.on_host(one)) whole.insert(one.name);
     const auto alone = [&](std::size_t i) {
       return pieces.at(i) == 1 && !whole.contains(matrices_.all()[i].parameter);
     };

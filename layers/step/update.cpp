@@ -72,24 +72,46 @@ Tensor Update::state(const std::string& name) const {
 }
 
 void Update::record_squares() {
-  const Range squares{0, blocks_};
-  if (shares_squares_)  // what other ranks add
-    recorder_.clear("clear_squares", {sums_, Access::write, squares},
-                    kernels::fill_cost(blocks_, Dtype::fp64));
-  kernels::NormPartials partials{
-      .pieces = {}, .slots = blocks_, .storage = recorder_.storage(), .shared = shares_squares_};
-  kernels::NormPartials::Operands<Tensor> operands{.partials = {sums_, squares}, .gradients = {}};
+  record_squares([&](const Piece& piece) {
+    return SomeRows{state(gradient_name(piece.parameter.name)), piece.squared};
+  });
+}
+
+void Update::record_squares(const std::function<SomeRows(const Piece&)>& of) {
+  ParameterUpdate all{"squares", recorder_, optimizer_, {},      {},     {},
+                      {},        false,     model_,     layout_, sharing_};
+  std::map<std::string, const Piece*> pieces;
   for (const Piece& piece : pieces_) {
     if (piece.squared.begin == piece.squared.end) continue;
-    partials.pieces.push_back({.first = piece.squared.begin,
-                               .elements = piece.squared.end - piece.squared.begin,
-                               .slot = piece.first_block,
-                               .left_out = piece.left_out});
-    const Tensor gradient = state(gradient_name(piece.parameter.name));
-    partials.gradient_type = recorder_.buffer(gradient).dtype;
-    operands.gradients.push_back({{gradient, piece.squared}});
+    ParameterUpdate::One one;
+    one.name = piece.parameter.name;
+    one.gradient = of(piece);
+    one.elements = piece.squared.end - piece.squared.begin;
+    one.index.first = piece.squared.begin;
+    all.parameters.push_back(one);
+    pieces[one.name] = &piece;
   }
-  recorder_.compute("squares", partials, operands);
+  const std::vector<ParameterUpdate> windows = all.windows();
+  const Range squares{0, blocks_};
+  const bool shared = shares_squares_ || windows.size() != 1;
+  if (shared)  // what other ranks and windows add
+    recorder_.clear("clear_squares", {sums_, Access::write, squares},
+                    kernels::fill_cost(blocks_, Dtype::fp64));
+  for (const ParameterUpdate& window : windows) {
+    kernels::NormPartials partials{
+        .pieces = {}, .slots = blocks_, .storage = recorder_.storage(), .shared = shared};
+    kernels::NormPartials::Operands<Tensor> operands{.partials = {sums_, squares}, .gradients = {}};
+    for (const ParameterUpdate::One& one : window.parameters) {
+      const Piece& piece = *pieces.at(one.name);
+      partials.pieces.push_back({.first = one.index.first,
+                                 .elements = one.elements,
+                                 .slot = piece.first_block,
+                                 .left_out = piece.left_out});
+      partials.gradient_type = recorder_.buffer(one.gradient.whole).dtype;
+      operands.gradients.push_back({one.gradient});
+    }
+    recorder_.compute(window.name, partials, operands);
+  }
 }
 
 void Update::record_sums(Tensor step_ok) {
@@ -138,49 +160,12 @@ void Update::record_norms_of_parts(const char* output) {
   }
 }
 
-/// By windows where masters have their home on the host, as an optimizer's op.
-void Update::record_squares_of_weights() {
-  ParameterUpdate weights{"squares", recorder_,   optimizer_, {},      {},      {},
-                          {},        has_master_, model_,     layout_, sharing_};
-  std::map<std::string, const Piece*> pieces;
-  for (const Piece& piece : pieces_) {
-    const std::string& name = piece.parameter.name;
-    if (piece.squared.begin == piece.squared.end) continue;
-    ParameterUpdate::One one;
-    one.name = name;
-    one.parameter = {recorder_.parameter(piece.parameter), piece.squared};
-    if (has_master_) one.master = {state(master_name(name)), {}};
-    one.elements = piece.squared.end - piece.squared.begin;
-    one.index.first = piece.squared.begin;
-    one.on_host = has_master_ && layout_.on_host(master_name(name));
-    weights.parameters.push_back(one);
-    pieces[name] = &piece;
-  }
-  const std::vector<ParameterUpdate> windows = weights.windows();
-  const Range squares{0, blocks_};
-  const bool shared = shares_squares_ || windows.size() != 1;
-  if (shared)
-    recorder_.clear("clear_squares", {sums_, Access::write, squares},
-                    kernels::fill_cost(blocks_, Dtype::fp64));
-  for (const ParameterUpdate& window : windows) {
-    kernels::NormPartials partials{
-        .pieces = {}, .slots = blocks_, .storage = recorder_.storage(), .shared = shared};
-    kernels::NormPartials::Operands<Tensor> operands{.partials = {sums_, squares}, .gradients = {}};
-    for (const ParameterUpdate::One& one : window.parameters) {
-      const Piece& piece = *pieces.at(one.name);
-      partials.pieces.push_back({.first = one.index.first,
-                                 .elements = one.elements,
-                                 .slot = piece.first_block,
-                                 .left_out = piece.left_out});
-      operands.gradients.push_back({has_master_ ? one.master : one.parameter});
-    }
-    if (!has_master_) partials.gradient_type = recorder_.storage();
-    recorder_.compute(window.name, partials, operands);
-  }
-}
-
 void Update::record_weight_norms() {
-  record_squares_of_weights();
+  record_squares([&](const Piece& piece) {
+    const Parameter& p = piece.parameter;
+    return has_master_ ? SomeRows{state(master_name(p.name))}
+                       : SomeRows{recorder_.parameter(p), piece.squared};
+  });
   Program& program = recorder_.program();
   if (shares_squares_ && sharing_.ranks.size() > 1)
     program.append(sharing_.ranks.group(parallel::Group::world)
@@ -233,6 +218,14 @@ void Update::record_update(const TrainingProgram& step) {
   recorder_.compute("advance", kernels::Advance{}, {.step = good_steps, .step_ok = step.step_ok});
 }
 
+bool ParameterUpdate::on_host(const One& one) const {
+  const auto there = [&](const SomeRows& of) {
+    return of.whole && layout.on_host(recorder.program().info(of.whole).name);
+  };
+  return there(one.parameter) || there(one.gradient) || there(one.master) ||
+         std::ranges::any_of(one.states, there);
+}
+
 std::vector<ParameterUpdate> ParameterUpdate::windows(std::int64_t most) const {
   std::vector<ParameterUpdate> all;
   ParameterUpdate resident = *this, window = *this;
@@ -255,10 +248,10 @@ std::vector<ParameterUpdate> ParameterUpdate::windows(std::int64_t most) const {
     }
   };
   for (const One& one : parameters)
-    if (one.on_host) cut(one, config.window_elements);
+    if (on_host(one)) cut(one, config.window_elements);
   close();
   for (const One& one : parameters) {
-    if (one.on_host) continue;
+    if (on_host(one)) continue;
     if (most > 0)
       cut(one, most);
     else
@@ -292,14 +285,6 @@ ParameterUpdate::One ParameterUpdate::One::some(std::int64_t begin, std::int64_t
   return part;
 }
 
-bool Update::has_state_on_host(const Piece& piece) const {
-  const std::string& name = piece.parameter.name;
-  return (has_master_ && layout_.on_host(master_name(name))) ||
-         std::ranges::any_of(rule_.of(piece.parameter).states, [&](std::string_view what) {
-           return layout_.on_host(state_name(what, name));
-         });
-}
-
 ParameterUpdate::One Update::all_of(const Piece& piece) const {
   const Parameter& p = piece.parameter;
   ParameterUpdate::One one;
@@ -314,7 +299,6 @@ ParameterUpdate::One Update::all_of(const Piece& piece) const {
   one.index.first = piece.held.begin;
   one.decay = factor_of(p.name, optimizer_.decay_factors, p.decay ? 1 : 0);
   one.lr = factor_of(p.name, optimizer_.lr_factors, 1);
-  one.on_host = has_state_on_host(piece);
   return one;
 }
 

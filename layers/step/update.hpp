@@ -21,7 +21,6 @@ struct ParameterUpdate {
     std::int64_t elements = 0;
     execution::GlobalIndex index = {};  ///< which elements of the whole parameter they are
     double decay = 0, lr = 1;           ///< factors of the schedule's
-    bool on_host = false;               ///< some of its states have their home there
 
     /// Elements [begin, end) of these.
     One some(std::int64_t begin, std::int64_t end) const;
@@ -40,7 +39,9 @@ struct ParameterUpdate {
   std::function<void()> other_rule = {};
   UpdateNorms* norms = nullptr;  ///< if they are told
 
-  /// The same by ops that each take some elements: at most config.window_elements where states come
+  /// Whether some of it has its home on the host.
+  bool on_host(const One& one) const;
+  /// The same by ops that each take some elements: at most config.window_elements where they come
   /// from the host, named by their number; and one of all others.
   /// @param most elements of one of those others, which are cut like these; 0: any
   std::vector<ParameterUpdate> windows(std::int64_t most = 0) const;
@@ -92,12 +93,14 @@ class Update {
   execution::Range squared(const Model& model, const Parameter& parameter,
                            execution::Range held) const;
   Tensor state(const std::string& name) const;
-  void record_squares_of_weights();
+  /// Sums of squares, by windows where they come from the host as an optimizer's op has them.
+  ///
+  /// @param of what of a piece: its gradient, or its weights
+  void record_squares(const std::function<SomeRows(const Piece&)>& of);
   /// Of the sums of squares, by part.
   void record_norms_of_parts(const char* output);
   /// What is held of a piece, with its states.
   ParameterUpdate::One all_of(const Piece& piece) const;
-  bool has_state_on_host(const Piece& piece) const;
 
   Recorder& recorder_;
   const Model& model_;
