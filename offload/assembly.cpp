@@ -54,9 +54,10 @@ class Assembler {
       for (const StateWindow& window : sections[s].windows) {
         const std::size_t index = stays_.size();
         stays_.push_back({&window});
-        loads_[static_cast<std::size_t>(window.load.section)]
-              [static_cast<std::size_t>(window.load.run)]
-                  .push_back(index);
+        if (window.stays_from < 0)
+          loads_[static_cast<std::size_t>(window.load.section)]
+                [static_cast<std::size_t>(window.load.run)]
+                    .push_back(index);
         windows_[s][static_cast<std::size_t>(window.run)].push_back(index);
         if (!window.carried) continue;
         const auto section = static_cast<std::size_t>(window.carried->section);
@@ -81,6 +82,7 @@ class Assembler {
       for (const std::size_t v : calls.needed) guard_.needed(issued_[v].out, issued_[v].back);
       std::vector<int> windows;
       for (const std::size_t w : windows_[index][r]) {
+        stay(stays_[w]);
         guard_.needed(-1, stays_[w].loaded);
         windows.push_back(stays_[w].device);
       }
@@ -206,8 +208,16 @@ class Assembler {
     guard_.came_back();
   }
 
+  /// A window in the bytes of an earlier one.
+  void stay(Stay& stay) const {
+    if (stay.window->stays_from < 0) return;
+    const Stay& first = stays_[static_cast<std::size_t>(stay.window->stays_from)];
+    stay.home = first.home;
+    stay.device = first.device;
+  }
+
   void write_back(const Stay& stay) {
-    if (!stay.window->writes || stay.window->carried) return;
+    if (!stay.window->writes || stay.window->carried || !stay.window->writes_back) return;
     add(Step::What::copy_out, queue_of(Lane::d2h)).places = {stay.device, stay.home};
     guard_.left();
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <span>
+#include <unordered_set>
 
 #include "execution/byte_map.hpp"
 #include "execution/contents.hpp"
@@ -20,11 +21,14 @@ constexpr double kLead = 0.05;
 /// Ops whose windows are there at once: one is loaded, one used, one written back.
 constexpr std::size_t kAtOnce = 3;
 
+/// Not in bytes that are there.
+bool is_loaded(const StateWindow& window) { return window.stays_from < 0; }
+
 std::size_t bytes_of(const std::vector<StateWindow>& windows, std::size_t begin, std::size_t end,
                      std::size_t alignment) {
   std::size_t bytes = 0;
   for (std::size_t i = begin; i < end; ++i)
-    bytes += execution::align_up(windows[i].bytes, alignment);
+    if (is_loaded(windows[i])) bytes += execution::align_up(windows[i].bytes, alignment);
   return bytes;
 }
 
@@ -127,6 +131,87 @@ std::vector<Loaded> find_loads(const Stretch& runs, const std::vector<SectionSch
   return all;
 }
 
+/// Lets windows stay on the device between ops of a stretch, as far as memory is free: one that
+/// reads bytes of an earlier window, or changes just these.
+class Stays {
+ public:
+  Stays(const Stretch& runs, std::vector<SectionSchedule>& sections,
+        std::vector<std::vector<std::size_t>>& live, std::size_t limit, std::size_t alignment)
+      : runs_(runs), sections_(sections), live_(live), limit_(limit), alignment_(alignment) {
+    for (std::size_t s = 0; s < runs.first(); ++s)
+      before_ += static_cast<int>(sections[s].windows.size());
+  }
+
+  void run() {
+    for (std::size_t s = runs_.first(); s < runs_.end(); ++s)
+      for (StateWindow& window : sections_[s].windows) {
+        const int own = static_cast<int>(all_.size());
+        all_.push_back({&window, runs_.at(s, window.run), own, own});
+        const bool stays = join(all_.back());
+        if (!stays || window.writes) on_device_.write(window.home, end_of(window), 0, {{}, own});
+      }
+  }
+
+ private:
+  /// @param first the window whose bytes it uses  @param writer the last one of these that writes
+  struct One {
+    StateWindow* window;
+    std::size_t last_run;
+    int first, writer;
+  };
+
+  static std::size_t end_of(const StateWindow& window) { return window.home + window.bytes; }
+
+  /// The latest window that has all bytes of one, if no other has any.
+  int holder(const StateWindow& window) const {
+    int found = -1;
+    std::size_t covered = 0;
+    on_device_.inspect(window.home, end_of(window), [&](auto begin, auto end, const auto& range) {
+      found = range.writer.step;
+      covered = end - begin;
+    });
+    return covered == window.bytes ? found : -1;
+  }
+
+  bool join(One& one) {
+    StateWindow& window = *one.window;
+    const int held = holder(window);
+    if (held < 0) return false;
+    One& first = all_[static_cast<std::size_t>(all_[static_cast<std::size_t>(held)].first)];
+    const StateWindow& whole = *first.window;
+    const bool same = whole.first == window.first && whole.bytes == window.bytes;
+    if (whole.tensor != window.tensor || first.last_run >= one.last_run || (window.writes && !same))
+      return false;
+    const std::size_t bytes = execution::align_up(whole.bytes, alignment_);
+    for (std::size_t at = first.last_run + 1; at < one.last_run; ++at)
+      if (live_at(at) + bytes > limit_) return false;
+    for (std::size_t at = first.last_run + 1; at < one.last_run; ++at) live_at(at) += bytes;
+    live_at(one.last_run) += bytes - execution::align_up(window.bytes, alignment_);
+    first.last_run = one.last_run;
+    one.first = all_[static_cast<std::size_t>(held)].first;
+    window.stays_from = before_ + one.first;
+    if (window.writes) {
+      StateWindow& before = *all_[static_cast<std::size_t>(first.writer)].window;
+      before.writes_back = false;
+      first.writer = static_cast<int>(all_.size()) - 1;
+    }
+    return true;
+  }
+
+  std::size_t& live_at(std::size_t at) {
+    const RunAt place = runs_.place(at);
+    return live_[static_cast<std::size_t>(place.section)][static_cast<std::size_t>(place.run)];
+  }
+
+  const Stretch& runs_;
+  std::vector<SectionSchedule>& sections_;
+  std::vector<std::vector<std::size_t>>& live_;
+  std::size_t limit_, alignment_;
+  int before_ = 0;                ///< windows of the sections before
+  std::vector<One> all_;          ///< windows of the stretch
+  execution::ByteMap on_device_;  ///< of homes, by the latest window
+};
+
 /// The windows of one op.
 struct OpWindows {
   std::size_t section, begin, end;
@@ -147,6 +232,15 @@ class Carrier {
       for_each_op(sections[s].windows, [&](std::size_t begin, std::size_t end) {
         ops_.push_back({s, begin, end});
       });
+    execution::ByteMap used;
+    for (const SectionSchedule& section : sections)
+      for (const StateWindow& window : section.windows) {
+        bool is_first = true;
+        const std::size_t end = window.home + window.bytes;
+        used.inspect(window.home, end, [&](auto, auto, const auto&) { is_first = false; });
+        if (is_first && window.writes) may_trail_.insert(&window);
+        used.write(window.home, end, 0, {});
+      }
   }
 
   void run() {
@@ -160,7 +254,7 @@ class Carrier {
     }
     for (std::size_t i = first; i < ops_.size(); ++i)
       for (StateWindow& window : windows(ops_[i]))
-        if (window.writes) window.carried = releases[i - first];
+        if (may_trail_.contains(&window)) window.carried = releases[i - first];
   }
 
  private:
@@ -186,7 +280,7 @@ class Carrier {
     for (std::size_t i = first; i < ops_.size(); ++i) {
       std::size_t bytes = 0;
       for (const StateWindow& window : windows(ops_[i])) {
-        if (!window.writes) continue;
+        if (!may_trail_.contains(&window)) continue;
         bytes += execution::align_up(window.bytes, alignment_);
         done_s += rates_.d2h_s(window.bytes) * (1 + kMargin);
       }
@@ -239,6 +333,8 @@ class Carrier {
   const Rates& rates_;
   std::size_t before_repeats_ = 0;  ///< sections before the first that repeats
   std::vector<OpWindows> ops_;      ///< behind the last that does
+  /// Windows that write what no earlier op of a step uses: the next step would wait for others.
+  std::unordered_set<const StateWindow*> may_trail_;
 };
 
 }  // namespace
@@ -279,9 +375,11 @@ std::size_t least_window_bytes(const std::vector<SectionSchedule>& sections,
 void load_early(const execution::Program& program, std::vector<SectionSchedule>& sections,
                 std::vector<std::vector<std::size_t>>& live, std::size_t limit,
                 std::size_t alignment, const Rates& rates, bool across) {
+  const std::size_t at_once = least_window_bytes(sections, alignment);
   for (std::size_t first = 0; first < sections.size();) {
     const Stretch runs(program, sections, first);
     first = runs.end();
+    if (across && limit > at_once) Stays(runs, sections, live, limit - at_once, alignment).run();
     std::vector<Loaded> all = find_loads(runs, sections, across);
     double latest_s = runs.end_s();
     for (std::size_t i = all.size(); i-- > 0;) {
@@ -289,7 +387,7 @@ void load_early(const execution::Program& program, std::vector<SectionSchedule>&
       latest_s =
           std::min(latest_s, runs.start_s(runs.at(all[i].section, windows[all[i].begin].run)));
       for (std::size_t w = all[i].begin; w < all[i].end; ++w)
-        if (windows[w].reads)
+        if (is_loaded(windows[w]) && windows[w].reads)
           latest_s -= rates.h2d_s(windows[w].bytes) * rates.duplex_slowdown() * (1 + kMargin);
       all[i].begin_s = latest_s;
     }
@@ -297,6 +395,7 @@ void load_early(const execution::Program& program, std::vector<SectionSchedule>&
     for (const Loaded& loaded : all) {
       std::vector<StateWindow>& windows = sections[loaded.section].windows;
       const std::size_t bytes = bytes_of(windows, loaded.begin, loaded.end, alignment);
+      if (bytes == 0) continue;
       const std::size_t lowest =
           std::max({previous, loaded.lowest, runs.last_by(loaded.begin_s - kLead * runs.end_s())});
       std::size_t at = runs.at(loaded.section, windows[loaded.begin].run);

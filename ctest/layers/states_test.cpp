@@ -120,6 +120,29 @@ TEST(states, no_home_changes_a_bit) {
     }
 }
 
+/// Copies to the device of a step.
+int loads(const forecast::TrainerOptions& options) {
+  const forecast::TrainerPlan plan(options);
+  plan.require_proven();
+  const std::vector<execution::Step>& steps = plan.training().front()->plan.steps;
+  return static_cast<int>(std::ranges::count_if(steps, [](const execution::Step& step) {
+    return step.what == execution::Step::What::copy_in;
+  }));
+}
+
+TEST(states, windows_stay_where_memory_is_free) {
+  const std::vector<std::byte> expected = outcome(options_of(Dtype::bf16, 3));
+  for (const Names& names : {Names{"gradient"}, Names{"parameter"}}) {
+    forecast::TrainerOptions options = options_of(Dtype::bf16, 3);
+    options.state.host.names = names;
+    const int tight = loads(options);
+    options.planner.policy.kind = offload::Policy::Kind::automatic;
+    options.planner.policy.device_budget_bytes = std::int64_t{1} << 30;
+    EXPECT_LT(2 * loads(options), tight) << names.front();
+    EXPECT_TRUE(outcome(options) == expected) << names.front();
+  }
+}
+
 /// The same with states of three bytes, which have no masters.
 forecast::TrainerOptions three_bytes(Dtype storage = Dtype::bf16) {
   forecast::TrainerOptions options = options_of(storage);
