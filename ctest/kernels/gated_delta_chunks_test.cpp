@@ -86,12 +86,14 @@ struct Problem {
   void scan(int first, int end) {
     for (int head = 0; head < p.value_heads; ++head)
       for (int slice = first; slice < end; ++slice)
-        gated_delta::scan(OneThread{}, p, head, slice, room(gated_delta::scan_room(p.key_dim)));
+        gated_delta::scan(OneThread{}, p, head, slice,
+                          room(gated_delta::scan_room(p.key_dim, p.channel_decay)));
   }
   void adjoint() {
     for (int head = 0; head < p.value_heads; ++head)
       for (int slice = 0; slice < value_slices(); ++slice)
-        gated_delta::adjoint(OneThread{}, p, head, slice, room(gated_delta::scan_room(p.key_dim)));
+        gated_delta::adjoint(OneThread{}, p, head, slice,
+                             room(gated_delta::scan_room(p.key_dim, p.channel_decay)));
   }
   void gradients() {
     for (int chunk = 0; chunk < p.chunks(); ++chunk)

@@ -175,7 +175,7 @@ void require_room(const GatedDeltaShape& shape, std::int64_t floats) {
 void require_walk_room(const GatedDeltaShape& shape) {
   const int key_dim = static_cast<int>(shape.key_dim);
   require_room(shape, std::max(gated_delta::prepare_room(key_dim, shape.channel_decay),
-                               gated_delta::scan_room(key_dim)));
+                               gated_delta::scan_room(key_dim, shape.channel_decay)));
 }
 
 template <class S>

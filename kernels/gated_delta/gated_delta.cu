@@ -84,13 +84,14 @@ cudaError_t launch_prepare(const Arrays<S, float>& p, void* stream) {
 /// Slices [first, first + count).
 template <class S>
 cudaError_t launch_scan(const Arrays<S, float>& p, int first, int count, void* stream) {
-  return launch(scan_kernel<S>, count, p.value_heads, scan_room(p.key_dim), stream, p, first);
+  return launch(scan_kernel<S>, count, p.value_heads, scan_room(p.key_dim, p.channel_decay), stream,
+                p, first);
 }
 
 template <class S>
 cudaError_t launch_adjoint(const Arrays<S, float>& p, void* stream) {
-  return launch(adjoint_kernel<S>, slices(p.value_dim), p.value_heads, scan_room(p.key_dim), stream,
-                p);
+  return launch(adjoint_kernel<S>, slices(p.value_dim), p.value_heads,
+                scan_room(p.key_dim, p.channel_decay), stream, p);
 }
 
 }  // namespace

@@ -162,11 +162,12 @@ struct Room {
 
 /// Elements of the rooms of the kernels, for heads of q and k of `key_dim`.
 constexpr std::int64_t prepare_room(int key_dim, bool channel_decay) {
-  const int rows = channel_decay ? 3 * kC + kSlice : 2 * kC;
+  const int rows = channel_decay ? 4 * kC + kSlice : 2 * kC;
   return rows * pitch(padded(key_dim)) + 2 * kC * pitch(kC) + 4 * kC;
 }
-constexpr std::int64_t scan_room(int key_dim) {
-  return (2 * kC + kSlice) * pitch(padded(key_dim)) + 2 * kC * pitch(kC) + 4 * kC * pitch(kSlice);
+constexpr std::int64_t scan_room(int key_dim, bool channel_decay) {
+  return ((channel_decay ? 4 : 2) * kC + kSlice) * pitch(padded(key_dim)) + 2 * kC * pitch(kC) +
+         4 * kC * pitch(kSlice);
 }
 constexpr std::int64_t channel_gradients_room(int key_dim) {
   return (5 * kC + kSlice + 1) * pitch(padded(key_dim)) + 2 * kC * pitch(kC) +

@@ -40,7 +40,7 @@ STOWAGE_PORTABLE void channel_gradients(const Team& team, const Arrays<S, A>& p,
   };
   for (int member = 0; member < heads; ++member) {
     const int head = key_head * heads + member;
-    const ChannelDecays<S, A> decays(p, chunk, head);
+    const ChannelDecays<A> decays(p, chunk, head);
     const A* const beta = p.field(chunk, head, kBeta);
     const A* const enter = p.field(chunk, head, kEnter);
     const A* const leave = p.field(chunk, head, kLeave);
@@ -141,15 +141,19 @@ STOWAGE_PORTABLE void channel_gradients(const Team& team, const Arrays<S, A>& p,
     team.each(dim, [&](int n) {
       const A bias = static_cast<A>(p.dt_bias[head * dim + n]);
       A behind = total[n], of_rate{0}, of_bias{0};
-      for (int i = kC - 1; i >= 0; --i) {
-        behind += dlog[i * row + n];
-        if (i >= count) continue;
-        const std::int64_t at = p.channel(chunk * kC + i, head) + n;
-        const A a = static_cast<A>(p.a[at]) + bias;
-        const A da = -behind * rate * sigmoid_of(a);
-        p.da[at] = static_cast<S>(da);
-        of_rate -= behind * rate * softplus_of(a);
-        of_bias += da;
+      for (int first = kC - kSubchunk; first >= 0; first -= kSubchunk) {
+        A a[kSubchunk] = {};
+        for (int i = 0; i < kSubchunk; ++i)
+          if (first + i < count)
+            a[i] = static_cast<A>(p.a[p.channel(chunk * kC + first + i, head) + n]) + bias;
+        for (int i = kSubchunk - 1; i >= 0; --i) {
+          behind += dlog[(first + i) * row + n];
+          if (first + i >= count) continue;
+          const A da = -behind * rate * sigmoid_of(a[i]);
+          p.da[p.channel(chunk * kC + first + i, head) + n] = static_cast<S>(da);
+          of_rate -= behind * rate * softplus_of(a[i]);
+          of_bias += da;
+        }
       }
       partials[1 + n] = of_bias;
       total[n] = of_rate;

@@ -27,17 +27,21 @@ STOWAGE_PORTABLE A softplus_of(A x) {
   return (x > 0 ? x : A{0}) + std::log1p(std::exp(x > 0 ? -x : x));
 }
 
-/// The decays of a chunk and head, from the workspace's sums: of each token, of its logarithms from
-/// the start of its subchunk on. So a difference of two keeps its digits.
-template <class S, class A>
+/// The decays of a chunk and head, from sums of the workspace or a room: of each token, of its
+/// logarithms from the start of its subchunk on. So a difference of two keeps its digits.
+template <class A>
 struct ChannelDecays {
   const A* sums;
-  int key_dim;
+  int key_dim, stride;
 
+  template <class S>
   STOWAGE_PORTABLE ChannelDecays(const Arrays<S, A>& p, int chunk, int head)
-      : sums(p.sums + p.at(chunk, head) * kC * p.key_dim), key_dim(p.key_dim) {}
+      : sums(p.sums + p.at(chunk, head) * kC * p.key_dim), key_dim(p.key_dim), stride(p.key_dim) {}
+  /// @param tile a copy of the workspace's
+  STOWAGE_PORTABLE ChannelDecays(const A* tile, int dim)
+      : sums(tile), key_dim(dim), stride(pitch(padded(dim))) {}
 
-  STOWAGE_PORTABLE A sum(int i, int n) const { return sums[i * key_dim + n]; }
+  STOWAGE_PORTABLE A sum(int i, int n) const { return sums[i * stride + n]; }
   /// Over subchunks [first, end).
   STOWAGE_PORTABLE A over(int first, int end, int n) const {
     A total{0};
@@ -60,21 +64,18 @@ struct ChannelDecays {
   /// Over the chunk.
   STOWAGE_PORTABLE A through(int n) const { return std::exp(over(0, kSubchunks, n)); }
 
-  /// Rows of a tile of q or k times the decays from before the chunk, or to its end.
+  /// Rows of q (or null) and k times the decays from before the chunk, those of `leaving` are k
+  /// times those to its end.
   template <class Team>
-  STOWAGE_PORTABLE void scale_entering(const Team& team, A* tile) const {
-    const int row = pitch(padded(key_dim));
-    team.each(kC * key_dim, [&](int at) {
-      const int i = at / key_dim, n = at % key_dim;
-      tile[i * row + n] *= entering(i, n);
-    });
-  }
-  template <class Team>
-  STOWAGE_PORTABLE void scale_leaving(const Team& team, A* tile) const {
-    const int row = pitch(padded(key_dim));
-    team.each(kC * key_dim, [&](int at) {
-      const int i = at / key_dim, n = at % key_dim;
-      tile[i * row + n] *= until(i, kSubchunks, n);
+  STOWAGE_PORTABLE void scale(const Team& team, A* q, A* k, A* leaving) const {
+    const int wide = padded(key_dim), row = pitch(wide);
+    team.each(kC * wide, [&](int at) {
+      const int i = at / wide, n = at % wide, tile = i * row + n;
+      const bool there = n < key_dim;
+      leaving[tile] = there ? k[tile] * until(i, kSubchunks, n) : A{0};
+      const A enters = there ? entering(i, n) : A{0};
+      k[tile] *= enters;
+      if (q != nullptr) q[tile] *= enters;
     });
   }
   /// Rows of a tile, each times its decay from the start of its subchunk: those of one subchunk.
@@ -97,31 +98,51 @@ struct ChannelDecays {
   }
 };
 
-/// The sums that ChannelDecays reads; tokens behind the last decay nothing.
+/// The sums that ChannelDecays reads, in the workspace and a tile; tokens behind the last decay
+/// nothing.
 template <class Team, class S, class A>
-STOWAGE_PORTABLE void sum_channels(const Team& team, const Arrays<S, A>& p, int chunk, int head) {
+STOWAGE_PORTABLE void sum_channels(const Team& team, const Arrays<S, A>& p, int chunk, int head,
+                                   A* tile) {
+  const int row = pitch(padded(p.key_dim));
   A* const sums = p.sums + p.at(chunk, head) * kC * p.key_dim;
   const A rate = std::exp(static_cast<A>(p.a_log[head]));
   team.each(kSubchunks * p.key_dim, [&](int at) {
     const int first = at / p.key_dim * kSubchunk, n = at % p.key_dim;
     const A bias = static_cast<A>(p.dt_bias[head * p.key_dim + n]);
-    A sum{0};
+    A a[kSubchunk] = {}, sum{0};
+    for (int i = 0; i < kSubchunk; ++i)
+      if (first + i < p.count(chunk))
+        a[i] = static_cast<A>(p.a[p.channel(chunk * kC + first + i, head) + n]);
     for (int i = first; i < first + kSubchunk; ++i) {
       if (i < p.count(chunk)) {
-        const A a = static_cast<A>(p.a[p.channel(chunk * kC + i, head) + n]);
-        const A log = -rate * softplus_of(a + bias);
+        const A log = -rate * softplus_of(a[i - first] + bias);
         sum += log > static_cast<A>(kLeastLogDecay) ? log : static_cast<A>(kLeastLogDecay);
       }
-      sums[i * p.key_dim + n] = sum;
+      sums[i * p.key_dim + n] = tile[i * row + n] = sum;
     }
   });
 }
 
+constexpr int kPairs = kSubchunk * (kSubchunk + 1) / 2;  // j <= i of a subchunk
+
+/// The tokens of pair `at`, of all subchunks' in turn. A row and one as far from the other end of a
+/// subchunk have as many pairs as any other two.
+struct Pair {
+  int i, j;
+  STOWAGE_PORTABLE explicit Pair(int at) {
+    const int first = at / kPairs * kSubchunk, in_two = kSubchunk + 1;
+    const int upper = at % kPairs / in_two, rest = at % kPairs % in_two;
+    const bool of_upper = rest <= upper;
+    i = first + (of_upper ? upper : kSubchunk - 1 - upper);
+    j = first + (of_upper ? rest : rest - upper - 1);
+  }
+};
+
 /// l_ij = sum_n k_in k_jn P_ijn and x_ij = sum_n q_in k_jn P_ijn of j <= i, else 0.
 /// @param spare 80 rows
-template <class Team, class S, class A>
-STOWAGE_PORTABLE void channel_products(const Team& team, const ChannelDecays<S, A>& decays,
-                                       const A* q, const A* k, A* l, A* x, A* spare) {
+template <class Team, class A>
+STOWAGE_PORTABLE void channel_products(const Team& team, const ChannelDecays<A>& decays, const A* q,
+                                       const A* k, A* l, A* x, A* spare) {
   const int wide = padded(decays.key_dim), row = pitch(wide);
   constexpr int kPitch = pitch(kC);
   A *const k_inside = spare + kEarlier * row, *const q_inside = k_inside + kSubchunk * row;
@@ -139,21 +160,27 @@ STOWAGE_PORTABLE void channel_products(const Team& team, const ChannelDecays<S, 
   }
   team.each(kC * kC, [&](int at) {
     const int i = at / kC, j = at % kC;
-    if (j < i / kSubchunk * kSubchunk) return;
-    A of_k{0}, of_q{0};
-    for (int n = 0; j <= i && n < decays.key_dim; ++n) {
-      const A read = k[j * row + n] * decays.between(j, i, n);
-      of_k += k[i * row + n] * read;
-      of_q += q[i * row + n] * read;
-    }
-    l[i * kPitch + j] = of_k;
-    x[i * kPitch + j] = of_q;
+    if (j > i) l[i * kPitch + j] = x[i * kPitch + j] = A{0};
   });
+  const auto add_pairs = [&](const A* rows, A* to) {
+    team.row_sums(
+        kSubchunks * kPairs, decays.key_dim,
+        [&](int at, int n) {
+          const Pair pair(at);
+          return rows[pair.i * row + n] * k[pair.j * row + n] * decays.between(pair.j, pair.i, n);
+        },
+        [&](int at, A sum) {
+          const Pair pair(at);
+          to[pair.i * kPitch + pair.j] = sum;
+        });
+  };
+  add_pairs(k, l);
+  add_pairs(q, x);
 }
 
 /// to_i += sum over j < i of weight_ij P_ij from_j. @param spare 64 rows
-template <class Team, class S, class A>
-STOWAGE_PORTABLE void add_earlier(const Team& team, const ChannelDecays<S, A>& decays,
+template <class Team, class A>
+STOWAGE_PORTABLE void add_earlier(const Team& team, const ChannelDecays<A>& decays,
                                   const A* weights, const A* from, A* to, A* spare) {
   const int dim = decays.key_dim, wide = padded(dim), row = pitch(wide);
   constexpr int kPitch = pitch(kC);
@@ -182,9 +209,9 @@ STOWAGE_PORTABLE void add_earlier(const Team& team, const ChannelDecays<S, A>& d
 }
 
 /// to_j += sum over i > j of weight_ij P_ij from_i. @param spare 64 rows
-template <class Team, class S, class A>
-STOWAGE_PORTABLE void add_later(const Team& team, const ChannelDecays<S, A>& decays,
-                                const A* weights, const A* from, A* to, A* spare) {
+template <class Team, class A>
+STOWAGE_PORTABLE void add_later(const Team& team, const ChannelDecays<A>& decays, const A* weights,
+                                const A* from, A* to, A* spare) {
   const int dim = decays.key_dim, wide = padded(dim), row = pitch(wide);
   constexpr int kPitch = pitch(kC);
   A* const later = spare + kEarlier * row;

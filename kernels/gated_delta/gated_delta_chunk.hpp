@@ -68,9 +68,10 @@ STOWAGE_PORTABLE void prepare(const Team& team, const Arrays<S, A>& p, int chunk
   A *l = room.tile(kC, kC), *x = room.tile(kC, kC);
   A *log = room.vector(), *beta = room.vector(), *q_norm = room.vector(), *k_norm = room.vector();
   A* const spare = p.channel_decay ? room.tile(kC + kSlice, wide) : nullptr;
+  A* const sums = p.channel_decay ? room.tile(kC, wide) : nullptr;
   A* const fields = p.fields + p.at(chunk, head) * kFields * kC;
   load_keys(team, p, chunk, head, q, k, false);
-  if (p.channel_decay) sum_channels(team, p, chunk, head);
+  if (p.channel_decay) sum_channels(team, p, chunk, head, sums);
   const A rate = std::exp(static_cast<A>(p.a_log[head]));
   team.each(kC, [&](int i) {
     const bool there = i < p.count(chunk);
@@ -109,7 +110,7 @@ STOWAGE_PORTABLE void prepare(const Team& team, const Arrays<S, A>& p, int chunk
   });
   team.sync();
   if (p.channel_decay) {
-    channel_products(team, ChannelDecays<S, A>(p, chunk, head), q, k, l, x, spare);
+    channel_products(team, ChannelDecays<A>(sums, p.key_dim), q, k, l, x, spare);
   } else {
     team.template product<false, true>(kC, kC, wide, k, row, k, row, l, kPitch, false);
     team.template product<false, true>(kC, kC, wide, q, row, k, row, x, kPitch, false);
@@ -135,14 +136,41 @@ STOWAGE_PORTABLE void prepare(const Team& team, const Arrays<S, A>& p, int chunk
             [&](int at) { inverse[at] = x[at / side * kPitch + at % side]; });
 }
 
+/// What a walk has of a chunk beside its tiles where each column has a decay.
+template <class A>
+struct ChannelTiles {
+  A *sums = nullptr, *leaving = nullptr;
+
+  STOWAGE_PORTABLE ChannelTiles(Room<A>& room, bool there, int wide) {
+    if (!there) return;
+    sums = room.tile(kC, wide);
+    leaving = room.tile(kC, wide);
+  }
+  template <class Team, class S>
+  STOWAGE_PORTABLE void load(const Team& team, const Arrays<S, A>& p, int chunk, int head) const {
+    if (sums != nullptr)
+      team.load(p.sums + p.at(chunk, head) * kC * p.key_dim, p.key_dim, kC, p.key_dim, kC,
+                padded(p.key_dim), sums, nullptr);
+  }
+  /// Decays of q (or null) and k from before the chunk; gives k with those to its end. Without
+  /// decays of columns nothing is done, and k is given.
+  template <class Team>
+  STOWAGE_PORTABLE A* scale(const Team& team, int key_dim, A* q, A* k) const {
+    if (sums == nullptr) return k;
+    ChannelDecays<A>(sums, key_dim).scale(team, q, k, leaving);
+    team.sync();
+    return leaving;
+  }
+};
+
 /// 16 rows of S, or of its gradient, times the decay over a chunk.
 template <class Team, class S, class A>
 STOWAGE_PORTABLE void scale_state(const Team& team, const Arrays<S, A>& p, int chunk, int head,
-                                  A* s) {
+                                  const A* sums, A* s) {
   const int wide = padded(p.key_dim), row = pitch(wide);
   const A through = p.field(chunk, head, kEnter)[kC - 1];
   if (p.channel_decay) {
-    const ChannelDecays<S, A> decays(p, chunk, head);
+    const ChannelDecays<A> decays(sums, p.key_dim);
     team.each(kSlice * p.key_dim, [&](int at) {
       const int n = at % p.key_dim;
       s[at / p.key_dim * row + n] *= through * decays.through(n);
@@ -164,6 +192,7 @@ STOWAGE_PORTABLE void scan(const Team& team, const Arrays<S, A>& p, int head, in
   A *inverse = room.tile(kC, kC), *scores = room.tile(kC, kC);
   A *r = room.tile(kC, kSlice), *u = room.tile(kC, kSlice);
   A *x = room.tile(kC, kSlice), *o = room.tile(kC, kSlice);
+  const ChannelTiles<A> channels(room, p.channel_decay, wide);
   const bool values = slice < slices(p.value_dim);
   const int first = (values ? slice : slice - slices(p.value_dim)) * kSlice;
   const int limit = values ? p.value_dim : p.key_dim;
@@ -195,13 +224,9 @@ STOWAGE_PORTABLE void scan(const Team& team, const Arrays<S, A>& p, int head, in
     team.load(p.qkv + token * p.qkv_stride + 2 * p.keys() +
                   static_cast<std::int64_t>(head) * p.value_dim + (values ? first : 0),
               p.qkv_stride, values ? p.count(chunk) : 0, columns, kC, kSlice, r, nullptr);
+    channels.load(team, p, chunk, head);
     team.sync();
-    if (p.channel_decay) {
-      const ChannelDecays<S, A> decays(p, chunk, head);
-      if (p.y != nullptr) decays.scale_entering(team, q);
-      decays.scale_entering(team, k);
-      team.sync();
-    }
+    const A* const leaving = channels.scale(team, p.key_dim, p.y != nullptr ? q : nullptr, k);
     if (p.states != nullptr)
       team.each(columns * p.key_dim, [&](int at) {
         const int d = at / p.key_dim, n = at % p.key_dim;
@@ -236,14 +261,9 @@ STOWAGE_PORTABLE void scan(const Team& team, const Arrays<S, A>& p, int head, in
       }
       r[e] = leave[i] * u[e];
     });
-    scale_state(team, p, chunk, head, s);
-    if (p.channel_decay) {
-      load_keys(team, p, chunk, head, static_cast<A*>(nullptr), k, true);
-      team.sync();
-      ChannelDecays<S, A>(p, chunk, head).scale_leaving(team, k);
-    }
+    scale_state(team, p, chunk, head, channels.sums, s);
     team.sync();
-    team.template product<true, false>(kSlice, wide, kC, r, kNarrow, k, row, s, row, true);
+    team.template product<true, false>(kSlice, wide, kC, r, kNarrow, leaving, row, s, row, true);
     team.sync();
   }
   A* const to = values ? p.final_state : p.transition;
@@ -267,6 +287,7 @@ STOWAGE_PORTABLE void adjoint(const Team& team, const Arrays<S, A>& p, int head,
   A *q = room.tile(kC, wide), *k = room.tile(kC, wide), *ds = room.tile(kSlice, wide);
   A *inverse = room.tile(kC, kC), *scores = room.tile(kC, kC);
   A *dy = room.tile(kC, kSlice), *x = room.tile(kC, kSlice), *w = room.tile(kC, kSlice);
+  const ChannelTiles<A> channels(room, p.channel_decay, wide);
   const int first = slice * kSlice;
   const int columns = p.value_dim - first < kSlice ? p.value_dim - first : kSlice;
   team.each(kSlice * wide, [&](int at) {
@@ -290,13 +311,9 @@ STOWAGE_PORTABLE void adjoint(const Team& team, const Arrays<S, A>& p, int head,
     const std::int64_t stride = static_cast<std::int64_t>(p.value_heads) * p.value_dim;
     team.load(p.dy + token * stride + static_cast<std::int64_t>(head) * p.value_dim + first, stride,
               p.count(chunk), columns, kC, kSlice, dy, nullptr);
+    channels.load(team, p, chunk, head);
     team.sync();
-    if (p.channel_decay) {
-      const ChannelDecays<S, A> decays(p, chunk, head);
-      decays.scale_entering(team, q);
-      decays.scale_leaving(team, k);
-      team.sync();
-    }
+    const A* const leaving = channels.scale(team, p.key_dim, q, k);
     if (p.dstates != nullptr)
       team.each(columns * p.key_dim, [&](int at) {
         const int d = at / p.key_dim, n = at % p.key_dim;
@@ -305,7 +322,7 @@ STOWAGE_PORTABLE void adjoint(const Team& team, const Arrays<S, A>& p, int head,
       });
     team.template product<true, false>(kC, kSlice, kC, scores, kPitch, dy, kNarrow, x, kNarrow,
                                        false);
-    team.template product<false, true>(kC, kSlice, wide, k, row, ds, row, w, kNarrow, false);
+    team.template product<false, true>(kC, kSlice, wide, leaving, row, ds, row, w, kNarrow, false);
     team.sync();
     team.each(kC * kSlice, [&](int at) {
       const int i = at / kSlice, e = i * kNarrow + at % kSlice;
@@ -328,12 +345,7 @@ STOWAGE_PORTABLE void adjoint(const Team& team, const Arrays<S, A>& p, int head,
       dy[e] *= enter[i];
       x[e] = -enter[i] * dv;
     });
-    scale_state(team, p, chunk, head, ds);
-    if (p.channel_decay) {
-      load_keys(team, p, chunk, head, static_cast<A*>(nullptr), k, true);
-      team.sync();
-      ChannelDecays<S, A>(p, chunk, head).scale_entering(team, k);
-    }
+    scale_state(team, p, chunk, head, channels.sums, ds);
     team.sync();
     team.template product<true, false>(kSlice, wide, kC, dy, kNarrow, q, row, ds, row, true);
     team.sync();

@@ -105,14 +105,29 @@ struct BlockTeam {
                        int all_columns, float* to, const float* factors) const {
     using Data = device::Access<From, kPacked>;
     const int packs = (all_columns + Data::kSize - 1) / Data::kSize;
-    each(all_rows * packs, [&](int at) {
-      const int i = at / packs, j = at % packs * Data::kSize;
-      float values[Data::kSize] = {};
-      if (i < rows && j < columns) Data::unpack(Data::load(from + i * stride + j), values);
-      const float factor = factors != nullptr ? factors[i] : 1;
+    constexpr int kAtOnce = 4;  // loads of a thread in flight
+    const int count = all_rows * packs;
+    for (int first = static_cast<int>(threadIdx.x); first < count; first += kAtOnce * kThreads) {
+      typename Data::Bits loaded[kAtOnce] = {};
 #pragma unroll
-      for (int e = 0; e < Data::kSize; ++e) to[i * pitch(all_columns) + j + e] = values[e] * factor;
-    });
+      for (int u = 0; u < kAtOnce; ++u) {
+        const int i = (first + u * kThreads) / packs;
+        const int j = (first + u * kThreads) % packs * Data::kSize;
+        if (i < rows && j < columns) loaded[u] = Data::load(from + i * stride + j);
+      }
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+        const int i = (first + u * kThreads) / packs;
+        const int j = (first + u * kThreads) % packs * Data::kSize;
+        if (i >= all_rows) break;
+        float values[Data::kSize];
+        Data::unpack(loaded[u], values);
+        const float factor = factors != nullptr ? factors[i] : 1;
+#pragma unroll
+        for (int e = 0; e < Data::kSize; ++e)
+          to[i * pitch(all_columns) + j + e] = values[e] * factor;
+      }
+    }
   }
 };
 
