@@ -17,8 +17,8 @@ namespace {
 
 /// A section that repeats settles after a few periods; the rest take as long as the last of them.
 constexpr int kPeriods = 4;
-/// What slows a copy down may be issued behind it. So a plan is followed again beside what was found
-/// before, until its steps end at the same times to this part of its own, or so often.
+/// What slows a copy down may be issued behind it. So a plan is followed again beside what was
+/// found before, until its steps end at the same times to this part of its own, or so often.
 constexpr double kSettled = 1e-4;
 constexpr int kMostRuns = 8;
 

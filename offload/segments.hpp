@@ -38,6 +38,7 @@ struct GraphOptions {
 /// lie between those of a segment are moved before or behind it, or into it where an operand leaves
 /// no choice. Mode step: all but the copies of inputs and outputs, in one segment for each part of
 /// the step that repeats and for each that does not.
+/// What lies behind the first window of a state is in none of these.
 ///
 /// A segment that uses several queues starts with a mark that forks them and ends with one that
 /// joins them.
