@@ -65,8 +65,13 @@ TEST(metric, stars_stand_for_parts) {
     expect_error(execution::Exit::runtime, {tag, "metrics.toml"}, [&] { metric(tag, 1); });
 }
 
-TEST(metric, rate_inverts_the_interval) {
+TEST(metric, a_time_keeps_the_interval_and_a_rate_inverts_it) {
   const Summary time{.count = 9, .median = 0.5, .ci95 = {0.4, 0.8}};
+  const Metric kept = metric("train/step_time", time);
+  EXPECT_EQ(kept.value, 0.5);
+  EXPECT_EQ(kept.ci95.low, 0.4);
+  EXPECT_EQ(kept.ci95.high, 0.8);
+  EXPECT_EQ(kept.median_of, 9);
   const Metric rate = rate_metric("train/tokens_per_s", 100, time);
   EXPECT_DOUBLE_EQ(rate.value, 200);
   EXPECT_DOUBLE_EQ(rate.ci95.low, 125);

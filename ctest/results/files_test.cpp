@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <limits>
@@ -34,6 +35,7 @@ TEST(part_file, takes_its_name_only_when_committed) {
     PartFile file(path, FileKind::trace);
     EXPECT_FALSE(fs::exists(path));
     write_all(file.part(), "whole");
+    errno = EIO;  // of a call before
     file.commit();
   }
   EXPECT_EQ(read_all(path), "whole");

@@ -1,5 +1,6 @@
 #include "results/provenance.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <regex>
@@ -131,6 +132,7 @@ TEST(provenance, software_names_build_and_libraries) {
   for (const char* name : {"git_describe", "compiler", "flags", "hdf5_loaded", "mpi"})
     EXPECT_TRUE(names.contains(name)) << name;
   EXPECT_FALSE(loaded_libraries().empty());
+  EXPECT_TRUE(std::ranges::is_sorted(loaded_libraries()));
 }
 
 TEST(provenance, files_are_hashed_up_to_a_limit) {
