@@ -320,5 +320,15 @@ TEST(conv1d, wrong_operands_are_named) {
   }
 }
 
+TEST(conv1d, costs_its_taps_and_what_it_moves) {
+  const Conv1dForward forward{.tokens = 10, .channels = 8, .width = 4, .storage = Dtype::bf16};
+  EXPECT_EQ(forward.cost().flops, (2.0 * 4 + 5) * 80);
+  EXPECT_EQ(forward.cost().bytes, 2 * 2.0 * 80 + 2 * 5 * 8 + 4 * 10);
+  const Conv1dBackward backward{
+      .tokens = 10, .channels = 8, .width = 4, .storage = Dtype::bf16, .accumulate = false};
+  EXPECT_EQ(backward.cost().flops, (6.0 * 4 + 10) * 80);
+  EXPECT_EQ(backward.cost().bytes, 3 * 2.0 * 80 + (2 + 4) * 5 * 8 + 4 * 10);
+}
+
 }  // namespace
 }  // namespace stowage::kernels::test

@@ -126,7 +126,8 @@ def draw(mutants, seed):
 
 
 def folder_of(path):
-    return pathlib.PurePath(path).parts[0]
+    """The first folder; the tools in Python are apart from the C++ beside them."""
+    return "results/tools" if path.startswith("results/tools/") else pathlib.PurePath(path).parts[0]
 
 
 class Log:

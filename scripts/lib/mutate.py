@@ -28,7 +28,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "ctest/lint"))
 from includes import changed_files, git, including  # noqa: E402
-from mutants import (EQUIVALENTS, Log, candidates, draw, folder_of,  # noqa: E402
+from mutants import (EQUIVALENTS, Log, candidates, draw,  # noqa: E402
                      judged_equivalents, meaning, mutable, needs_gpu, report)
 from noticing import Test, batches, in_order, links, strong_symbols  # noqa: E402
 
