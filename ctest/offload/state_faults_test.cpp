@@ -130,6 +130,21 @@ TEST(state_faults, early_loads_hide_behind_the_passes) {
   EXPECT_LE(early.plan.exposed_s, late.plan.exposed_s);
 }
 
+/// With room for all windows beside the passes the first load begins with them, unless bytes in
+/// flight have a cap.
+TEST(state_faults, loads_cross_sections_only_without_a_cap) {
+  offload::PlannerOptions options;
+  options.rates.op_s = 1e-3;
+  options.policy.kind = offload::Policy::Kind::automatic;
+  options.policy.device_budget_bytes = 64 * kWindow;
+  for (const std::int64_t cap : {std::int64_t{-1}, std::int64_t{0}, std::int64_t{8 * kWindow}}) {
+    options.policy.caps.h2d_bytes = cap;
+    const Broken b(options);
+    const bool crosses = std::cmp_less(b.index(Step::What::copy_in, 0, 0), b.plan.sections[0].end);
+    EXPECT_EQ(crosses, cap < 0) << cap;
+  }
+}
+
 TEST(state_faults, a_load_left_out) {
   Broken b;
   b.step(Step::What::copy_in, 1, 0).what = Step::What::mark;
