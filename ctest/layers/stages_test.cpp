@@ -53,6 +53,14 @@ std::string cuts(const std::string& pattern, layers::PipelineShape shape, double
   return forecast::balanced_cuts(pattern, shape, times);
 }
 
+TEST(stages, schedules_have_the_names_of_decks) {
+  using layers::PipelineSchedule;
+  EXPECT_EQ(name(PipelineSchedule::one_forward_one_backward), "1f1b");
+  EXPECT_EQ(name(PipelineSchedule::interleaved), "interleaved");
+  EXPECT_EQ(name(PipelineSchedule::zero_bubble), "zero_bubble");
+  EXPECT_EQ(name(PipelineSchedule::automatic), "auto");
+}
+
 TEST(stages, cuts_leave_the_slowest_stage_the_least_time) {
   // The head takes as long as four layers, the embedding as long as one.
   EXPECT_EQ(cuts("--------", {2}, 1, std::vector<double>(8, 1.0), 4), "-----|---");
