@@ -82,9 +82,10 @@ class Iterations {
   }
   Product& add(const Product& p) {
     Product& added = levels_.back().emplace_back(p);
+    added.count = static_cast<int>(shape_.count);
     added.after = before_;
     added.done = done_;
-    appended_ += p.pairs;
+    appended_ += p.apart ? 1 : kAcross * p.pairs;
     return added;
   }
   Product& symmetric(std::int64_t depth, Bf16* out) {
@@ -94,6 +95,7 @@ class Iterations {
     for (int i = 0; i < ceil_div(p.rows, kTileRows); ++i)
       p.pairs += PairsAcross(lower_reach(i, p.columns)).count;
     p.lower = true;
+    p.apart = p.rows <= kTileRows;
     p.finish = Finish::mirror;
     p.out = reinterpret_cast<std::uint16_t*>(out);
     return add(p);
@@ -139,7 +141,7 @@ class Iterations {
   int* done_;
   Maps& maps_;
   std::vector<std::vector<Product>> levels_;
-  int before_ = 0, appended_ = 0;  // pairs of a matrix
+  int before_ = 0, appended_ = 0;  // tiles of a matrix
 };
 
 /// Matrices of kMostShapes shapes at most: level by level, so that those of one shape keep blocks
@@ -174,7 +176,7 @@ int launch_some(const NewtonSchulzOptions& options, std::span<const TileMatrices
       for (Product p : all[i].levels()[level]) {
         if (chain.count == kMostProducts) launch();
         p.first = chain.pairs;
-        chain.pairs += static_cast<int>(some[i].shape.count) * p.pairs;
+        chain.pairs += p.pairs * (p.apart ? ceil_div(p.count, kAcross) : p.count);
         chain.products[chain.count++] = p;
       }
     }

@@ -36,13 +36,15 @@ enum class Along : std::uint8_t { none, second, both };
 /// A product of each matrix of a shape.
 struct Product {
   int first;                 // pair of tiles of the launch
-  int pairs;                 // of one matrix
-  int after;                 // pairs of a matrix that come before
+  int pairs;                 // of one matrix, or of two
+  int after;                 // tiles of a matrix that come before
+  int count;                 // of matrices
   int rows, columns, depth;  // of the result, and contracted
   std::int16_t a, b;         // maps
   Along along;
   Finish finish;
   bool lower;                 // only tiles that reach below the diagonal
+  bool apart;                 // a matrix has one tile: a pair is of two matrices
   float scale;                // of the last one
   const std::uint16_t* gram;  // (count, rows, columns), of a polynomial
   std::uint16_t* out;         // (count, rows, columns)

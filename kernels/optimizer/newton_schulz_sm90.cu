@@ -69,8 +69,12 @@ struct Shared : grouped::Ring<Plain> {
   Mbarrier given[kKnown], read[kKnown];
 };
 
-/// The first of a product's pair of tiles.
-__device__ __forceinline__ Tile tile_of(const Product& p, int product, int index) {
+/// The tile that a block has of pair `index` of a product's.
+__device__ __forceinline__ Tile tile_of(const Product& p, int product, int index, int block) {
+  if (p.apart) {
+    const int matrix = kAcross * index + block;
+    return {product, min(matrix, p.count - 1), matrix < p.count ? 0 : kTileRows, 0, kNarrow};
+  }
   const int matrix = index / p.pairs;
   int pair = index - matrix * p.pairs, down = 0;
   PairsAcross across(p.lower ? lower_reach(0, p.columns) : p.columns);
@@ -81,7 +85,8 @@ __device__ __forceinline__ Tile tile_of(const Product& p, int product, int index
     }
   else
     grouped::place<16>(pair, ceil_div(p.rows, kTileRows), across.count, down, pair);
-  return {product, matrix, down * kTileRows, across.column(pair), across.width(pair)};
+  const int width = across.width(pair);
+  return {product, matrix, down * kTileRows, across.column(pair) + block * width, width};
 }
 
 /// One thread of a cluster: takes pairs of tiles, waits until what they read is done, and tells the
@@ -91,24 +96,23 @@ __device__ __forceinline__ void schedule(Shared& shared, const Chain& chain) {
   for (int product = 0;; place.next()) {
     mbarrier_wait_cluster(&shared.read[place.stage], place.parity ^ 1U);
     const int index = atomicAdd(chain.next, 1);
-    Tile tile{-1, 0, 0, 0, 0};
-    if (index < chain.pairs) {
-      while (product + 1 < chain.count && chain.products[product + 1].first <= index) ++product;
-      const Product& p = chain.products[product];
-      tile = tile_of(p, product, index - p.first);
-      while (load_acquire(p.done + tile.matrix) < kAcross * kConsumerWarps / 2 * p.after) {
-      }
-    }
-    Tile& to = shared.tiles[place.stage];
+    const bool ends = index >= chain.pairs;
+    while (product + 1 < chain.count && chain.products[product + 1].first <= index) ++product;
+    const Product& p = chain.products[product];
     for (int block = 0; block < kAcross; ++block) {
+      const Tile tile = ends ? Tile{-1, 0, 0, 0, 0} : tile_of(p, product, index - p.first, block);
+      if (!ends)
+        while (load_acquire(p.done + tile.matrix) < kConsumerWarps / 2 * p.after) {
+        }
+      Tile& to = shared.tiles[place.stage];
       st_shared_cluster(&to.product, block, tile.product);
       st_shared_cluster(&to.matrix, block, tile.matrix);
       st_shared_cluster(&to.row, block, tile.row);
-      st_shared_cluster(&to.column, block, tile.column + block * tile.width);
+      st_shared_cluster(&to.column, block, tile.column);
       st_shared_cluster(&to.width, block, tile.width);
       mbarrier_arrive_cluster(&shared.given[place.stage], block);
     }
-    if (tile.product < 0) return;
+    if (ends) return;
   }
 }
 
@@ -153,22 +157,29 @@ __device__ __forceinline__ void with_place(int at, int k, Load&& load) {
   kTransposed ? load(at, k) : load(k, at);
 }
 
-/// This block's half of the rows goes to both blocks of the cluster. What is loaded into one has
-/// been released by both.
+/// Of a pair of one matrix this block's half of the rows goes to both blocks of the cluster. What is
+/// loaded into one has been released by both.
 template <class O>
 __device__ __forceinline__ void load_tile(Shared& shared, RingPosition<Plain::kStages>& at,
                                           const Chain& chain, const Product& p, const Tile& tile) {
   static_assert(kTileRows == O::kSharers * kBox && kDepth == kBox && O::kWidth % kBox == 0);
   constexpr int kBoxBytes = kBox * kBox * 2;
-  const int half = static_cast<int>(cluster_block_rank());
+  const int rank = static_cast<int>(cluster_block_rank());
   for (int k = 0; k < p.depth; k += kDepth) {
     mbarrier_wait_cluster(&shared.empty[at.stage], at.parity ^ 1U);
     Mbarrier* full = &shared.full[at.stage];
     mbarrier_arrive_expect_tx(full, O::kABytes + O::kBBytes);
-    with_place<O::kTransA>(tile.row + half * kBox, k, [&](int c0, int c1) {
-      bulk_load_3d_multicast(shared.a[at.stage] + half * kBoxBytes, &chain.maps[p.a], full, c0, c1,
-                             tile.matrix, (1U << kAcross) - 1);
-    });
+    for (int half = 0; half < kAcross; ++half) {
+      if (!p.apart && half != rank) continue;
+      with_place<O::kTransA>(tile.row + half * kBox, k, [&](int c0, int c1) {
+        unsigned char* const to = shared.a[at.stage] + half * kBoxBytes;
+        if (p.apart)
+          bulk_load_3d(to, &chain.maps[p.a], full, c0, c1, tile.matrix);
+        else
+          bulk_load_3d_multicast(to, &chain.maps[p.a], full, c0, c1, tile.matrix,
+                                 (1U << kAcross) - 1);
+      });
+    }
 #pragma unroll
     for (int i = 0; i < O::kWidth / kBox; ++i)
       with_place<O::kTransB>(tile.column + i * kBox, k, [&](int c0, int c1) {
@@ -322,7 +333,7 @@ __device__ __forceinline__ void finish(Shared& shared, const Chain& chain, const
   // What is stored is read by the copy engines of others.
   fence_proxy_async_global();
   __syncwarp();
-  if (thread % 32 == 0) add_release(p.done + tile.matrix, 1);
+  if (thread % 32 == 0 && tile.row < p.rows) add_release(p.done + tile.matrix, 1);
 }
 
 __device__ __forceinline__ void consume(Shared& shared, int group, const Chain& chain) {
