@@ -1,5 +1,6 @@
 #include "layers/step/step.hpp"
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <limits>
 #include <map>
 
+#include "layers/state/state.hpp"
 #include "layers/step/parameter_factors.hpp"
 #include "tiny_model.hpp"
 
@@ -76,6 +78,41 @@ TEST(step, losses_of_sources_are_parts_of_the_loss_and_change_no_bit) {
   EXPECT_NEAR(told[2] + told[4] + told[6], told[0], 1e-12 * told[0]);
   EXPECT_EQ(told[3] + told[5] + told[7], told[1]);
   for (const std::size_t count : {3, 5, 7}) EXPECT_GT(told[count], 0);
+}
+
+// A bucket may span layers: those of AdamW's vectors do beside Muon.
+TEST(step, parameters_are_gathered_in_the_order_in_which_forward_reads_them) {
+  for (const layers::Optimizer* rule : {&layers::kAdamw, &layers::kMuon}) {
+    SCOPED_TRACE(rule->name);
+    forecast::TrainerOptions options = tiny_options("M-*EM-*E", Dtype::bf16);
+    options.state.optimizer = rule;
+    options.state.bucket_elements = 600;
+    layers::Sharing sharing;
+    sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2), 0);
+    sharing.zero = true;
+    const layers::Model model(options.model, options.precision, 1, sharing.ranks);
+    const execution::PersistentLayout layout = layers::lay_out_state(
+        model.parameters(), model.states(), options.precision, options.state, sharing);
+    const layers::TrainingProgram step =
+        layers::record_training(model, options.step, *rule, options.optimizer, layout, sharing);
+    const std::string gather = "all_gather/";
+    std::vector<std::string> gathered;
+    std::map<std::string, std::size_t> reads;  // the first op that does
+    for (const execution::Op& op : step.program.ops()) {
+      if (op.name.starts_with(gather)) {
+        gathered.push_back(op.name.substr(gather.size()));
+        continue;
+      }
+      for (const execution::Use& use : op.uses) {
+        const std::string& name = step.program.info(use.tensor).name;
+        if (layout.is_part(name)) reads.try_emplace(layout.bucket_of(name).name, reads.size());
+      }
+    }
+    EXPECT_GT(gathered.size(), 6U);
+    EXPECT_TRUE(std::ranges::is_sorted(gathered, {}, [&](const std::string& bucket) {
+      return reads.at(bucket);
+    })) << fmt::format("{}", fmt::join(gathered, ", "));
+  }
 }
 
 // The cross-entropy stays what it is. A z-loss of so large a weight drives logsumexp to 0.
