@@ -99,7 +99,7 @@ TEST(hopper_gpu, blocks_take_turns) {
   }
 }
 
-// What one block loads or writes for both is there when the barriers of each say so, round by round.
+// What one block loads or writes for both is there when the barriers of each say so.
 TEST(hopper_gpu, blocks_of_a_cluster_load_for_each_other) {
   STOWAGE_NEED_WGMMA();
   std::uint32_t boxes[kClusterRounds][kBoxElements];

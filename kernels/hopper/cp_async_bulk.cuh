@@ -52,8 +52,8 @@ __device__ __forceinline__ void bulk_load_3d(void* shared, const CUtensorMap* ma
       : "memory");
 }
 
-/// The same into the shared memory of all blocks of the cluster whose bit in `blocks` is set, at the
-/// same place, and counted by the barrier that each has there.
+/// The same into the shared memory of all blocks of the cluster whose bits in `blocks` are set, at
+/// the same place, and counted by the barrier that each has there.
 __device__ __forceinline__ void bulk_load_3d_multicast(void* shared, const CUtensorMap* map,
                                                        Mbarrier* barrier, int c0, int c1, int c2,
                                                        std::uint16_t blocks) {

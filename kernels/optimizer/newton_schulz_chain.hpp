@@ -85,7 +85,8 @@ __host__ __device__ constexpr int lower_reach(int down, int columns) {
   return reach < columns ? reach : columns;
 }
 
-/// @param blocks one for each multiprocessor, two at least  @param stream a cudaStream_t  @return a cudaError_t
+/// @param blocks one for each multiprocessor, two at least  @param stream a cudaStream_t
+/// @return a cudaError_t
 int launch_chain(const Chain& chain, int blocks, void* stream);
 
 }  // namespace stowage::kernels::optimizer

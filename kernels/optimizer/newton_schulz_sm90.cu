@@ -157,8 +157,8 @@ __device__ __forceinline__ void with_place(int at, int k, Load&& load) {
   kTransposed ? load(at, k) : load(k, at);
 }
 
-/// Of a pair of one matrix this block's half of the rows goes to both blocks of the cluster. What is
-/// loaded into one has been released by both.
+/// Of a pair of one matrix this block's half of the rows goes to both blocks of the cluster: what
+/// is loaded into one has been released by both.
 template <class O>
 __device__ __forceinline__ void load_tile(Shared& shared, RingPosition<Plain::kStages>& at,
                                           const Chain& chain, const Product& p, const Tile& tile) {

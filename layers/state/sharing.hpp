@@ -84,8 +84,8 @@ class GradientBuckets {
 };
 
 /// With sharded states, fetches the parameters that other ranks updated in the step before: bucket
-/// by bucket in the order in which forward comes to them, each beside the layers before it. A bucket
-/// may span layers: it is wanted by the first of them.
+/// by bucket in the order in which forward comes to them, each beside the layers before it. One
+/// that spans layers is wanted by the first of them.
 /// @param parameters in backward order, as the layout has them
 void gather_parameters(execution::Program& program, const execution::PersistentLayout& layout,
                        const Sharing& sharing, std::span<const Parameter> parameters);
