@@ -36,7 +36,7 @@ __global__ void __cluster_dims__(kClusterBlocks) __launch_bounds__(kThreads)
   for (int round = 0; round < kClusterRounds; ++round) {
     const std::uint32_t parity = round % 2;
     if (threadIdx.x == 0) {
-      mbarrier_wait_cluster(&shared.read, parity ^ 1U);
+      mbarrier_wait(&shared.read, parity ^ 1U);
       mbarrier_arrive_expect_tx(&shared.full, kBytes);
       if (round % kClusterBlocks == static_cast<int>(rank))
         bulk_load_3d_multicast(shared.box, &map, &shared.full, 0, 0, round,
@@ -44,6 +44,7 @@ __global__ void __cluster_dims__(kClusterBlocks) __launch_bounds__(kThreads)
       if (rank == 0)
         for (int block = 0; block < kClusterBlocks; ++block) {
           st_shared_cluster(&shared.word, block, round + block);
+          fence_cluster();
           mbarrier_arrive_cluster(&shared.given, block);
         }
     }

@@ -55,15 +55,21 @@ __device__ __forceinline__ void st_shared_cluster(int* pointer, std::uint32_t ra
                : "memory");
 }
 
-/// Arrives at a barrier of block `rank`, behind all that this thread has done and seen.
-__device__ __forceinline__ void mbarrier_arrive_cluster(Mbarrier* barrier, std::uint32_t rank) {
-  asm volatile(
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(mapa(barrier, rank))
-      : "memory");
+/// What this thread has written and seen is so for other blocks behind what follows: a fence of the
+/// whole GPU, in fact, which waits for this thread's stores.
+__device__ __forceinline__ void fence_cluster() {
+  asm volatile("fence.acq_rel.cluster;" ::: "memory");
 }
 
-/// mbarrier_wait of a barrier at which other blocks of the cluster arrive: what they did before is
-/// then seen.
+/// Arrives at a barrier of block `rank`. What this thread has read may be overwritten then; what it
+/// has written is seen only behind `fence_cluster`, which a release of the cluster's scope has in it.
+__device__ __forceinline__ void mbarrier_arrive_cluster(Mbarrier* barrier, std::uint32_t rank) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(mapa(barrier, rank))
+               : "memory");
+}
+
+/// mbarrier_wait of a barrier at which other blocks arrive behind `fence_cluster`: what they have
+/// written is then seen.
 __device__ __forceinline__ void mbarrier_wait_cluster(Mbarrier* barrier, std::uint32_t parity) {
   std::uint32_t done;
   do {

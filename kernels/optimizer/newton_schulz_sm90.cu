@@ -94,14 +94,14 @@ __device__ __forceinline__ Tile tile_of(const Product& p, int product, int index
 __device__ __forceinline__ void schedule(Shared& shared, const Chain& chain) {
   RingPosition<kKnown> place;
   for (int product = 0;; place.next()) {
-    mbarrier_wait_cluster(&shared.read[place.stage], place.parity ^ 1U);
+    mbarrier_wait(&shared.read[place.stage], place.parity ^ 1U);
     const int index = atomicAdd(chain.next, 1);
     const bool ends = index >= chain.pairs;
     while (product + 1 < chain.count && chain.products[product + 1].first <= index) ++product;
     const Product& p = chain.products[product];
     for (int block = 0; block < kAcross; ++block) {
       const Tile tile = ends ? Tile{-1, 0, 0, 0, 0} : tile_of(p, product, index - p.first, block);
-      if (!ends)
+      if (!ends && (block == 0 || p.apart))
         while (load_acquire(p.done + tile.matrix) < kConsumerWarps / 2 * p.after) {
         }
       Tile& to = shared.tiles[place.stage];
@@ -110,8 +110,10 @@ __device__ __forceinline__ void schedule(Shared& shared, const Chain& chain) {
       st_shared_cluster(&to.row, block, tile.row);
       st_shared_cluster(&to.column, block, tile.column);
       st_shared_cluster(&to.width, block, tile.width);
-      mbarrier_arrive_cluster(&shared.given[place.stage], block);
     }
+    fence_cluster();
+    for (int block = 0; block < kAcross; ++block)
+      mbarrier_arrive_cluster(&shared.given[place.stage], block);
     if (ends) return;
   }
 }
@@ -166,7 +168,7 @@ __device__ __forceinline__ void load_tile(Shared& shared, RingPosition<Plain::kS
   constexpr int kBoxBytes = kBox * kBox * 2;
   const int rank = static_cast<int>(cluster_block_rank());
   for (int k = 0; k < p.depth; k += kDepth) {
-    mbarrier_wait_cluster(&shared.empty[at.stage], at.parity ^ 1U);
+    mbarrier_wait(&shared.empty[at.stage], at.parity ^ 1U);
     Mbarrier* full = &shared.full[at.stage];
     mbarrier_arrive_expect_tx(full, O::kABytes + O::kBBytes);
     for (int half = 0; half < kAcross; ++half) {
