@@ -55,14 +55,14 @@ __device__ __forceinline__ void st_shared_cluster(int* pointer, std::uint32_t ra
                : "memory");
 }
 
-/// What this thread has written and seen is so for other blocks behind what follows: a fence of the
-/// whole GPU, in fact, which waits for this thread's stores.
+/// What this thread has written and seen, other blocks see behind what follows: in fact a fence of
+/// the whole GPU, which waits for this thread's stores.
 __device__ __forceinline__ void fence_cluster() {
   asm volatile("fence.acq_rel.cluster;" ::: "memory");
 }
 
 /// Arrives at a barrier of block `rank`. What this thread has read may be overwritten then; what it
-/// has written is seen only behind `fence_cluster`, which a release of the cluster's scope has in it.
+/// has written is seen only behind `fence_cluster`, which a release at cluster scope would contain.
 __device__ __forceinline__ void mbarrier_arrive_cluster(Mbarrier* barrier, std::uint32_t rank) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(mapa(barrier, rank))
                : "memory");
