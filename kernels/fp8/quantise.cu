@@ -3,7 +3,7 @@
 //
 // Bound by memory: an activation is applied to what was read, in both kernels, so that its result
 // never lies in memory. The first begins to read while amax is still being cleared, and a block of
-// it has one atomic: both took a fourth of the time of 64 MiB. A block of the second owns 128 rows
+// it has one atomic: both took an eighth of the time of 64 MiB. A block of the second owns 128 rows
 // by 128 columns. A thread converts four rows of eight columns, writes the rows at once, and leaves
 // for each column the four bytes of its rows as one word in shared memory; then every column is
 // written as 128 bytes in a row. Words of a column are 33 apart, so that neither direction has bank
