@@ -5,7 +5,6 @@
 #include <random>
 #include <vector>
 
-#include "ctest/kernels/hopper_cluster.hpp"
 #include "ctest/kernels/hopper_mbarrier.hpp"
 #include "ctest/kernels/hopper_order.hpp"
 #include "ctest/kernels/hopper_product.hpp"
@@ -96,26 +95,6 @@ TEST(hopper_gpu, blocks_take_turns) {
       expected = 3 * expected + static_cast<std::uint32_t>(ticket + i);
     EXPECT_EQ(chained[i], expected) << "word " << i;
     EXPECT_EQ(sums[i], static_cast<float>(kChainBlocks * (kChainBlocks - 1) / 2)) << "word " << i;
-  }
-}
-
-// What one block loads or writes for both is there when the barriers of each say so.
-TEST(hopper_gpu, blocks_of_a_cluster_load_for_each_other) {
-  STOWAGE_NEED_WGMMA();
-  std::uint32_t boxes[kClusterRounds][kBoxElements];
-  std::mt19937 generator(static_cast<unsigned>(ctest::seed()));
-  for (auto& box : boxes)
-    for (std::uint32_t& element : box) element = static_cast<std::uint32_t>(generator());
-  ClusterSums sums;
-  ASSERT_EQ(run_cluster(boxes, sums), cudaSuccess);
-  for (int block = 0; block < kClusterBlocks; ++block) {
-    for (int i = 0; i < kBoxElements; ++i) {
-      std::uint32_t expected = 0;
-      for (const auto& box : boxes) expected += box[i];
-      ASSERT_EQ(sums.boxes[block][i], expected) << "block " << block << ", element " << i;
-    }
-    EXPECT_EQ(sums.words[block],
-              kClusterRounds * (kClusterRounds - 1) / 2 + block * kClusterRounds);
   }
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "kernels/grouped_mlp/grouped_schedule.cuh"
-#include "kernels/hopper/cluster.cuh"
 #include "kernels/hopper/cp_async_bulk.cuh"
 #include "kernels/hopper/fence.cuh"
 #include "kernels/hopper/mbarrier.cuh"
@@ -47,7 +46,6 @@ template <bool kTransposedA, bool kTransposedB, int kTileWidth, int kOtherBytes,
 struct Operands {
   static constexpr bool kGated = kGatedB;  // B: rows of the gate, then as many of the other half
   static constexpr bool kFp16 = false;     // operands in fp16
-  static constexpr int kSharers = 1;       // blocks of a cluster that load for each other
   static constexpr int kHeight = kTileHeight;
   static constexpr int kBlocks = kHeight / 64;  // row blocks of a warpgroup
   static constexpr bool kTransA = kTransposedA;
@@ -84,7 +82,7 @@ __device__ __forceinline__ void init_barriers(Ring<O>& shared) {
   if (threadIdx.x == 0) {
     for (int i = 0; i < O::kStages; ++i) {
       mbarrier_init(&shared.full[i], 1);
-      mbarrier_init(&shared.empty[i], 4 * O::kSharers);
+      mbarrier_init(&shared.empty[i], 4);
     }
     mbarrier_init(&shared.turn[0], 4);
     mbarrier_init(&shared.turn[1], 4);
@@ -164,15 +162,10 @@ __device__ __forceinline__ void pin_sums(Sums<O>& sums) {
   for (int block = 0; block < O::kBlocks; ++block) pin_registers(sums[block]);
 }
 
-/// This warp is done with a stage. All blocks that load for it are told.
+/// This warp is done with a stage.
 template <class O>
 __device__ __forceinline__ void release(Ring<O>& shared, int stage) {
-  if constexpr (O::kSharers > 1) {
-    if (threadIdx.x % 32 < O::kSharers)
-      mbarrier_arrive_cluster(&shared.empty[stage], threadIdx.x % 32);
-  } else {
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.empty[stage]);
-  }
+  if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.empty[stage]);
 }
 
 /// Where a stage has the operands of `P`. If P's tiles are taller than those that the ring is made

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include "kernels/hopper/mbarrier.cuh"
 #include "kernels/hopper/shared_address.cuh"
 
 namespace stowage::kernels::hopper {
@@ -47,40 +46,6 @@ __device__ __forceinline__ T ld_shared_cluster(const T* pointer, std::uint32_t r
   T value;
   memcpy(&value, &bits, sizeof(T));
   return value;
-}
-
-/// Writes the place of `*pointer` in block `rank` of the cluster.
-__device__ __forceinline__ void st_shared_cluster(int* pointer, std::uint32_t rank, int value) {
-  asm volatile("st.shared::cluster.s32 [%0], %1;" ::"r"(mapa(pointer, rank)), "r"(value)
-               : "memory");
-}
-
-/// What this thread has written and seen, other blocks see behind what follows: in fact a fence of
-/// the whole GPU, which waits for this thread's stores.
-__device__ __forceinline__ void fence_cluster() {
-  asm volatile("fence.acq_rel.cluster;" ::: "memory");
-}
-
-/// Arrives at a barrier of block `rank`. What this thread has read may be overwritten then; what it
-/// has written is seen only behind `fence_cluster`, which a release at cluster scope would contain.
-__device__ __forceinline__ void mbarrier_arrive_cluster(Mbarrier* barrier, std::uint32_t rank) {
-  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(mapa(barrier, rank))
-               : "memory");
-}
-
-/// mbarrier_wait of a barrier at which other blocks arrive behind `fence_cluster`: what they have
-/// written is then seen.
-__device__ __forceinline__ void mbarrier_wait_cluster(Mbarrier* barrier, std::uint32_t parity) {
-  std::uint32_t done;
-  do {
-    asm volatile(
-        "{\n.reg .pred p;\n"
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, p;\n}\n"
-        : "=r"(done)
-        : "r"(shared_address(barrier)), "r"(parity)
-        : "memory");
-  } while (done == 0);
 }
 
 }  // namespace stowage::kernels::hopper

@@ -52,18 +52,6 @@ __device__ __forceinline__ void bulk_load_3d(void* shared, const CUtensorMap* ma
       : "memory");
 }
 
-/// The same into the shared memory of all blocks of the cluster whose bits in `blocks` are set, at
-/// the same place, and counted by the barrier that each has there.
-__device__ __forceinline__ void bulk_load_3d_multicast(void* shared, const CUtensorMap* map,
-                                                       Mbarrier* barrier, int c0, int c1, int c2,
-                                                       std::uint16_t blocks) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(shared)),
-      "l"(map), "r"(shared_address(barrier)), "r"(c0), "r"(c1), "r"(c2), "h"(blocks)
-      : "memory");
-}
-
 __device__ __forceinline__ void bulk_load_5d(void* shared, const CUtensorMap* map,
                                              Mbarrier* barrier, int c0, int c1, int c2, int c3,
                                              int c4,

@@ -12,31 +12,33 @@ namespace stowage::kernels::optimizer {
 namespace {
 
 using execution::Bf16;
+using grouped::kDepth;
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
-/// Tensor maps of a launch, each of matrices in boxes.
+/// Tensor maps of a launch, each of matrices in boxes of 64 columns and some rows.
 class Maps {
  public:
   explicit Maps(Chain& chain) : chain_(chain) {}
 
-  std::int16_t of(const Bf16* data, std::int64_t count, std::int64_t rows, std::int64_t columns) {
+  std::int16_t of(const Bf16* data, std::int64_t count, std::int64_t rows, std::int64_t columns,
+                  int box_rows) {
     for (std::size_t i = 0; i < made_.size(); ++i)
-      if (made_[i] == data) return static_cast<std::int16_t>(i);
+      if (made_[i] == std::pair(data, box_rows)) return static_cast<std::int16_t>(i);
     const auto extent = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
     const std::uint64_t extents[] = {extent(columns), extent(rows), extent(count)};
     const std::uint64_t strides[] = {extents[0] * 2, extents[0] * extents[1] * 2};
-    const std::uint32_t box[] = {kBox, kBox, 1};
+    const std::uint32_t box[] = {64, static_cast<std::uint32_t>(box_rows), 1};
     // Types of 16 bits are alike to a map.
     chain_.maps[made_.size()] = hopper::make_tensor_map(hopper::TensorMapType::bf16, data, extents,
                                                         strides, box, hopper::Swizzle::b128);
-    made_.push_back(data);
+    made_.emplace_back(data, box_rows);
     return static_cast<std::int16_t>(made_.size() - 1);
   }
 
  private:
   Chain& chain_;
-  std::vector<const Bf16*> made_;
+  std::vector<std::pair<const Bf16*, int>> made_;
 };
 
 /// The products of matrices of one shape, in levels: each reads what is made in those before.
@@ -82,20 +84,18 @@ class Iterations {
   }
   Product& add(const Product& p) {
     Product& added = levels_.back().emplace_back(p);
-    added.count = static_cast<int>(shape_.count);
     added.after = before_;
     added.done = done_;
-    appended_ += p.apart ? 1 : kAcross * p.pairs;
+    appended_ += p.tiles;
     return added;
   }
   Product& symmetric(std::int64_t depth, Bf16* out) {
     Product p{};
     p.rows = p.columns = static_cast<int>(shape_.smaller());
     p.depth = static_cast<int>(depth);
-    for (int i = 0; i < ceil_div(p.rows, kTileRows); ++i)
-      p.pairs += PairsAcross(lower_reach(i, p.columns)).count;
+    const int down = ceil_div(p.rows, kTileRows), across = ceil_div(p.columns, kWidth);
+    for (int i = 0; i < down; ++i) p.tiles += lower_across(i, across);
     p.lower = true;
-    p.apart = p.rows <= kTileRows;
     p.finish = Finish::mirror;
     p.out = reinterpret_cast<std::uint16_t*>(out);
     return add(p);
@@ -103,14 +103,18 @@ class Iterations {
   /// out = X X^T, or X^T X.
   void gram(const Bf16* x, Bf16* out) {
     Product& p = symmetric(shape_.larger(), out);
-    p.along = shape_.rows > shape_.columns ? Along::both : Along::none;
-    p.a = p.b = map_of_x(x);
+    const bool along = shape_.rows > shape_.columns;
+    p.along = along ? Along::both : Along::none;
+    p.a = map_of_x(x, along ? kDepth : kTileRows);
+    p.b = map_of_x(x, along ? kDepth : kWidth);
+    p.narrow_b = map_of_x(x, along ? kDepth : kNarrow);
   }
   /// out = a b of two that commute. The polynomial is of a.
   Product& square(const Bf16* a, const Bf16* b, Bf16* out) {
     Product& p = symmetric(shape_.smaller(), out);
-    p.a = map_of_square(a);
-    p.b = map_of_square(b);
+    p.a = map_of_square(a, kTileRows);
+    p.b = map_of_square(b, kWidth);
+    p.narrow_b = map_of_square(b, kNarrow);
     p.gram = reinterpret_cast<const std::uint16_t*>(a);
     return p;
   }
@@ -119,21 +123,22 @@ class Iterations {
     Product p{};
     p.rows = static_cast<int>(shape_.rows), p.columns = static_cast<int>(shape_.columns);
     p.depth = static_cast<int>(shape_.smaller());
-    p.pairs = ceil_div(p.rows, kTileRows) * PairsAcross(p.columns).count;
+    p.tiles = ceil_div(p.rows, kTileRows) * ceil_div(p.columns, kWidth);
     const bool along = shape_.rows <= shape_.columns;
     p.along = along ? Along::second : Along::none;
-    p.a = along ? map_of_square(power) : map_of_x(x);
-    p.b = along ? map_of_x(x) : map_of_square(power);
+    p.a = along ? map_of_square(power, kTileRows) : map_of_x(x, kTileRows);
+    p.b = along ? map_of_x(x, kDepth) : map_of_square(power, kWidth);
+    p.narrow_b = along ? p.b : map_of_square(power, kNarrow);
     p.finish = last ? Finish::last : Finish::store;
     p.scale = static_cast<float>(shape_.scale / kFp16Norm);
     p.out = reinterpret_cast<std::uint16_t*>(out);
     add(p);
   }
-  std::int16_t map_of_x(const Bf16* x) {
-    return maps_.of(x, shape_.count, shape_.rows, shape_.columns);
+  std::int16_t map_of_x(const Bf16* x, int box_rows) {
+    return maps_.of(x, shape_.count, shape_.rows, shape_.columns, box_rows);
   }
-  std::int16_t map_of_square(const Bf16* square) {
-    return maps_.of(square, shape_.count, shape_.smaller(), shape_.smaller());
+  std::int16_t map_of_square(const Bf16* square, int box_rows) {
+    return maps_.of(square, shape_.count, shape_.smaller(), shape_.smaller(), box_rows);
   }
 
   const TileMatrices& of_;
@@ -168,15 +173,15 @@ int launch_some(const NewtonSchulzOptions& options, std::span<const TileMatrices
   const auto launch = [&] {
     if (code == cudaSuccess) code = launch_chain(chain, blocks, stream);
     ++chain.next;
-    chain.count = chain.pairs = 0;
+    chain.count = chain.tiles = 0;
   };
   for (std::size_t level = 0; level < levels; ++level)
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (level >= all[i].levels().size()) continue;
       for (Product p : all[i].levels()[level]) {
         if (chain.count == kMostProducts) launch();
-        p.first = chain.pairs;
-        chain.pairs += p.pairs * (p.apart ? ceil_div(p.count, kAcross) : p.count);
+        p.first = chain.tiles;
+        chain.tiles += static_cast<int>(some[i].shape.count) * p.tiles;
         chain.products[chain.count++] = p;
       }
     }

@@ -15,9 +15,7 @@
 // memory, and waits until what it reads is done: a counter of each matrix. A tile waits for earlier
 // ones alone, which blocks have taken that run, so no wait is for ever. The products are those of
 // ../grouped_mlp/grouped_mainloop.cuh: a producer warp fills a ring of stages, two consumer
-// warpgroups take tiles of 128 by 192 in turn. What L2 can read bounds such tiles, so two blocks, a
-// cluster, take neighbours of a row: each loads half of the 128 rows for both. Another warp of the
-// cluster takes and awaits pairs of tiles ahead of them.
+// warpgroups take tiles of 128 by 176 in turn. Another warp takes and awaits tiles ahead of them.
 // Of a symmetric product only tiles that reach below the diagonal are multiplied. An epilogue
 // stores blocks of 8 x 8 on and below the diagonal, and each of those below it once more as its
 // mirror image, transposed on its way through shared memory; so every element has one writer.
@@ -28,7 +26,6 @@
 
 #include "kernels/grouped_mlp/grouped_epilogue.cuh"
 #include "kernels/grouped_mlp/grouped_mainloop.cuh"
-#include "kernels/hopper/cluster.cuh"
 #include "kernels/hopper/global_order.cuh"
 #include "kernels/optimizer/newton_schulz_chain.hpp"
 
@@ -51,9 +48,12 @@ struct Factors : grouped::Operands<kTransposedA, kTransposedB, kTileWidth,
                                    kConsumerWarps * StagedRows<kWidth>::kBytes, false, kTileRows,
                                    ceil_div(kWidth, 64) * kDepth * 128> {
   static constexpr bool kFp16 = true;
-  static constexpr int kSharers = kAcross;
 };
 using Plain = Factors<false, false>;
+using NarrowPlain = Factors<false, false, kNarrow>;
+using SecondAlong = Factors<false, true>;
+using BothAlong = Factors<true, true>;
+using NarrowBothAlong = Factors<true, true, kNarrow>;
 using Sums = grouped::Sums<Plain>;
 using Staged = StagedRows<kWidth>;
 
@@ -69,52 +69,42 @@ struct Shared : grouped::Ring<Plain> {
   Mbarrier given[kKnown], read[kKnown];
 };
 
-/// The tile that a block has of pair `index` of a product's.
-__device__ __forceinline__ Tile tile_of(const Product& p, int product, int index, int block) {
-  if (p.apart) {
-    const int matrix = kAcross * index + block;
-    return {product, min(matrix, p.count - 1), matrix < p.count ? 0 : kTileRows, 0, kNarrow};
+/// Tile `index` of a product's.
+__device__ __forceinline__ Tile tile_of(const Product& p, int product, int index) {
+  const int matrix = index / p.tiles, across = ceil_div(p.columns, kWidth);
+  int local = index - matrix * p.tiles, down = 0, beside = across, reached = p.columns;
+  if (p.lower) {
+    while (local >= (beside = lower_across(down, across))) local -= beside, ++down;
+    reached = min(reached, (down + 1) * kTileRows);
+  } else {
+    int column;
+    grouped::place<16>(local, ceil_div(p.rows, kTileRows), across, down, column);
+    local = column;
   }
-  const int matrix = index / p.pairs;
-  int pair = index - matrix * p.pairs, down = 0;
-  PairsAcross across(p.lower ? lower_reach(0, p.columns) : p.columns);
-  if (p.lower)
-    while (pair >= across.count) {
-      pair -= across.count;
-      across = PairsAcross(lower_reach(++down, p.columns));
-    }
-  else
-    grouped::place<16>(pair, ceil_div(p.rows, kTileRows), across.count, down, pair);
-  const int width = across.width(pair);
-  return {product, matrix, down * kTileRows, across.column(pair) + block * width, width};
+  int narrow = (beside * kWidth - reached) / (kWidth - kNarrow);  // the last ones
+  if (p.along == Along::second) narrow = 0;
+  const int behind = local - (beside - min(narrow, beside));  // the first narrow one
+  return {product, matrix, down * kTileRows, local * kWidth - max(0, behind) * (kWidth - kNarrow),
+          behind < 0 ? kWidth : kNarrow};
 }
 
-/// One thread of a cluster: takes pairs of tiles, waits until what they read is done, and tells the
-/// other warps of both blocks.
+/// One thread: takes tiles, waits until what they read is done, and tells the other warps.
 __device__ __forceinline__ void schedule(Shared& shared, const Chain& chain) {
   RingPosition<kKnown> place;
   for (int product = 0;; place.next()) {
     mbarrier_wait(&shared.read[place.stage], place.parity ^ 1U);
     const int index = atomicAdd(chain.next, 1);
-    const bool ends = index >= chain.pairs;
-    while (product + 1 < chain.count && chain.products[product + 1].first <= index) ++product;
-    const Product& p = chain.products[product];
-    for (int block = 0; block < kAcross; ++block) {
-      const Tile tile = ends ? Tile{-1, 0, 0, 0, 0} : tile_of(p, product, index - p.first, block);
-      if (!ends && (block == 0 || p.apart))
-        while (load_acquire(p.done + tile.matrix) < kConsumerWarps / 2 * p.after) {
-        }
-      Tile& to = shared.tiles[place.stage];
-      st_shared_cluster(&to.product, block, tile.product);
-      st_shared_cluster(&to.matrix, block, tile.matrix);
-      st_shared_cluster(&to.row, block, tile.row);
-      st_shared_cluster(&to.column, block, tile.column);
-      st_shared_cluster(&to.width, block, tile.width);
+    Tile tile{-1, 0, 0, 0, 0};
+    if (index < chain.tiles) {
+      while (product + 1 < chain.count && chain.products[product + 1].first <= index) ++product;
+      const Product& p = chain.products[product];
+      tile = tile_of(p, product, index - p.first);
+      while (load_acquire(p.done + tile.matrix) < kConsumerWarps / 2 * p.after) {
+      }
     }
-    fence_cluster();
-    for (int block = 0; block < kAcross; ++block)
-      mbarrier_arrive_cluster(&shared.given[place.stage], block);
-    if (ends) return;
+    shared.tiles[place.stage] = tile;
+    mbarrier_arrive(&shared.given[place.stage]);
+    if (tile.product < 0) return;
   }
 }
 
@@ -126,68 +116,51 @@ class Tiles {
   /// The next one, for the only thread that asks for its warp.
   __device__ __forceinline__ Tile next() {
     const Tile tile = wait();
-    take();
+    mbarrier_arrive(&shared_.read[place_.stage]);
+    place_.next();
     return tile;
   }
   /// The same for all lanes of a warp.
   __device__ __forceinline__ Tile next_of_warp() {
     Tile tile = wait();
-    for (int* of : {&tile.product, &tile.matrix, &tile.row, &tile.column, &tile.width})
-      *of = __shfl_sync(0xFFFFFFFFU, *of, 0);
-    if (threadIdx.x % 32 == 0)
-      take();
-    else
-      ++taken_;
+    tile.product = __shfl_sync(0xFFFFFFFFU, tile.product, 0);
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared_.read[place_.stage]);
+    place_.next();
     return tile;
   }
 
  private:
   __device__ __forceinline__ Tile wait() const {
-    mbarrier_wait_cluster(&shared_.given[taken_ % kKnown], taken_ / kKnown % 2);
-    return shared_.tiles[taken_ % kKnown];
-  }
-  __device__ __forceinline__ void take() {
-    mbarrier_arrive_cluster(&shared_.read[taken_++ % kKnown], 0);
+    mbarrier_wait(&shared_.given[place_.stage], place_.parity);
+    return shared_.tiles[place_.stage];
   }
   Shared& shared_;
-  std::uint32_t taken_ = 0;
+  RingPosition<kKnown> place_;
 };
 
-/// The coordinates of a box: `at` along the output, `k` along the contraction.
-template <bool kTransposed, class Load>
-__device__ __forceinline__ void with_place(int at, int k, Load&& load) {
-  kTransposed ? load(at, k) : load(k, at);
+template <bool kTransposed>
+__device__ __forceinline__ void load(unsigned char* to, const CUtensorMap& map, Mbarrier* full,
+                                     int panels, int panel_bytes, int at, int k, int matrix) {
+  if constexpr (kTransposed) {
+#pragma unroll
+    for (int i = 0; i < panels; ++i)
+      bulk_load_3d(to + i * panel_bytes, &map, full, at + 64 * i, k, matrix);
+  } else {
+    bulk_load_3d(to, &map, full, k, at, matrix);
+  }
 }
 
-/// Of a pair of one matrix this block's half of the rows goes to both blocks of the cluster: what
-/// is loaded into one has been released by both.
 template <class O>
 __device__ __forceinline__ void load_tile(Shared& shared, RingPosition<Plain::kStages>& at,
                                           const Chain& chain, const Product& p, const Tile& tile) {
-  static_assert(kTileRows == O::kSharers * kBox && kDepth == kBox && O::kWidth % kBox == 0);
-  constexpr int kBoxBytes = kBox * kBox * 2;
-  const int rank = static_cast<int>(cluster_block_rank());
   for (int k = 0; k < p.depth; k += kDepth) {
     mbarrier_wait(&shared.empty[at.stage], at.parity ^ 1U);
     Mbarrier* full = &shared.full[at.stage];
     mbarrier_arrive_expect_tx(full, O::kABytes + O::kBBytes);
-    for (int half = 0; half < kAcross; ++half) {
-      if (!p.apart && half != rank) continue;
-      with_place<O::kTransA>(tile.row + half * kBox, k, [&](int c0, int c1) {
-        unsigned char* const to = shared.a[at.stage] + half * kBoxBytes;
-        if (p.apart)
-          bulk_load_3d(to, &chain.maps[p.a], full, c0, c1, tile.matrix);
-        else
-          bulk_load_3d_multicast(to, &chain.maps[p.a], full, c0, c1, tile.matrix,
-                                 (1U << kAcross) - 1);
-      });
-    }
-#pragma unroll
-    for (int i = 0; i < O::kWidth / kBox; ++i)
-      with_place<O::kTransB>(tile.column + i * kBox, k, [&](int c0, int c1) {
-        bulk_load_3d(shared.b[at.stage] + i * kBoxBytes, &chain.maps[p.b], full, c0, c1,
-                     tile.matrix);
-      });
+    load<O::kTransA>(shared.a[at.stage], chain.maps[p.a], full, O::kHeight / 64, O::kPanelBytes,
+                     tile.row, k, tile.matrix);
+    load<O::kTransB>(shared.b[at.stage], chain.maps[O::kWidth == kWidth ? p.b : p.narrow_b], full,
+                     O::kPanels, O::kPanelBytes, tile.column, k, tile.matrix);
     at.next();
   }
 }
@@ -195,16 +168,14 @@ __device__ __forceinline__ void load_tile(Shared& shared, RingPosition<Plain::kS
 /// Calls body<operands of the tile>().
 template <class Body>
 __device__ __forceinline__ void with_operands(const Product& p, const Tile& tile, Body&& body) {
-  const auto of = [&]<bool kTransposedA, bool kTransposedB>() {
-    tile.width == kWidth ? body.template operator()<Factors<kTransposedA, kTransposedB>>()
-                         : body.template operator()<Factors<kTransposedA, kTransposedB, kNarrow>>();
-  };
   if (p.along == Along::second)
-    of.template operator()<false, true>();
+    body.template operator()<SecondAlong>();
   else if (p.along == Along::both)
-    of.template operator()<true, true>();
+    tile.width == kWidth ? body.template operator()<BothAlong>()
+                         : body.template operator()<NarrowBothAlong>();
   else
-    of.template operator()<false, false>();
+    tile.width == kWidth ? body.template operator()<Plain>()
+                         : body.template operator()<NarrowPlain>();
 }
 
 /// One thread: loads what tiles are made of.
@@ -311,19 +282,22 @@ __device__ __forceinline__ void store_mirrored(const Staged& staged, const WarpR
 __device__ __forceinline__ void stage(const Staged& staged, const float (&sums)[kWidth / 2],
                                       const Product& p) {
   std::uint32_t pairs[kWidth / 4];
-  const bool last = p.finish == Finish::last;
+  if (p.finish == Finish::last) {
 #pragma unroll
-  for (int i = 0; i < kWidth / 4; ++i)
-    pairs[i] = last ? pack_bf16(p.scale * sums[2 * i], p.scale * sums[2 * i + 1])
-                    : pack_f16(sums[2 * i], sums[2 * i + 1]);
+    for (int i = 0; i < kWidth / 4; ++i)
+      pairs[i] = pack_bf16(p.scale * sums[2 * i], p.scale * sums[2 * i + 1]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWidth / 4; ++i) pairs[i] = pack_f16(sums[2 * i], sums[2 * i + 1]);
+  }
   staged.stage(pairs);
 }
 
-__device__ __forceinline__ void finish(Shared& shared, const Chain& chain, const Product& p,
-                                       const Tile& tile, const Sums& sums) {
-  const int thread = grouped::thread_index(), warp = thread / 32 - 4;
-  const Staged staged(shared.staging[warp], thread % 32);
-  WarpRows at{tile.row + warp % 4 * 16, tile.column, tile.width,
+__device__ __forceinline__ void finish(Shared& shared, int group, const Chain& chain,
+                                       const Product& p, const Tile& tile, const Sums& sums) {
+  const int thread = grouped::thread_index(), warp = thread / 32 % 4;
+  const Staged staged(shared.staging[group * 4 + warp], thread % 32);
+  WarpRows at{tile.row + warp * 16, tile.column, tile.width,
               static_cast<std::int64_t>(tile.matrix) * p.rows * p.columns};
 #pragma unroll
   for (int block = 0; block < Plain::kBlocks; ++block, at.row += 64) {
@@ -335,7 +309,7 @@ __device__ __forceinline__ void finish(Shared& shared, const Chain& chain, const
   // What is stored is read by the copy engines of others.
   fence_proxy_async_global();
   __syncwarp();
-  if (thread % 32 == 0 && tile.row < p.rows) add_release(p.done + tile.matrix, 1);
+  if (thread % 32 == 0) add_release(p.done + tile.matrix, 1);
 }
 
 __device__ __forceinline__ void consume(Shared& shared, int group, const Chain& chain) {
@@ -359,37 +333,31 @@ __device__ __forceinline__ void consume(Shared& shared, int group, const Chain& 
             sums[block][i] = i < kNarrow / 2 ? narrow[block][i] : 0;
       }
     });
-    finish(shared, chain, p, tile, sums);
+    finish(shared, group, chain, p, tile, sums);
   }
 }
 
-__global__ void __cluster_dims__(kAcross) __maxnreg__(Plain::Registers::kLaunch)
+__global__ void __maxnreg__(Plain::Registers::kLaunch)
     newton_schulz_kernel(const __grid_constant__ Chain chain) {
   extern __shared__ __align__(1024) unsigned char raw[];
   auto& shared = *reinterpret_cast<Shared*>(raw);
   if (threadIdx.x == 0) {
     for (int i = 0; i < kKnown; ++i) {
       mbarrier_init(&shared.given[i], 1);
-      mbarrier_init(&shared.read[i], kAcross * (kConsumerWarps + 1));  // producers, too
+      mbarrier_init(&shared.read[i], kConsumerWarps + 1);  // the producer, too
     }
   }
   grouped::init_barriers(shared);
-  cluster_arrive();
-  cluster_wait();
+  __syncthreads();
   const int group = uniform_warp_index() / 4;
   if (group == 0) {
     setmaxnreg_dec<Plain::Registers::kProducer>();
     if (uniform_warp_index() == 0 && elect_one()) produce(shared, chain);
-    if (uniform_warp_index() == 1 && cluster_block_rank() == 0 && elect_one())
-      schedule(shared, chain);
+    if (uniform_warp_index() == 1 && elect_one()) schedule(shared, chain);
   } else {
     setmaxnreg_inc<Plain::Registers::kConsumer>();
     consume(shared, group - 1, chain);
   }
-  // None ends while the other block may arrive at its barriers.
-  __syncwarp();
-  cluster_arrive();
-  cluster_wait();
 }
 
 }  // namespace
@@ -399,8 +367,7 @@ int launch_chain(const Chain& chain, int blocks, void* stream) {
   static const cudaError_t raised = cudaFuncSetAttribute(
       newton_schulz_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
   if (raised != cudaSuccess) return raised;
-  const int clusters = std::min(blocks / kAcross, chain.pairs);
-  newton_schulz_kernel<<<kAcross * clusters, grouped::kThreads, sizeof(Shared),
+  newton_schulz_kernel<<<std::min(blocks, chain.tiles), grouped::kThreads, sizeof(Shared),
                          static_cast<cudaStream_t>(stream)>>>(chain);
   return cudaGetLastError();
 }
