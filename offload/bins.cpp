@@ -44,7 +44,6 @@ class Sorter {
       for (int i = at(plan.sections, s).begin; i < at(plan.sections, s).end; ++i)
         at(section_, i) = s;
     bins_.of.assign(plan.steps.size(), 0);
-    find_windows();
   }
 
   Bins run() {
@@ -81,25 +80,8 @@ class Sorter {
 
   /// What the steps of one graph have in common: their scope, or in mode step their first section.
   int key(int index) const {
-    if (options_.mode != Mode::step) return selected_scope(step(index).op);
-    return behind_windows(index) ? kNone : first_section(at(section_, index));
-  }
-
-  /// By the first section of a graph of mode step: its first copy of a state's window.
-  void find_windows() {
-    first_window_.assign(plan_.sections.size(), size());
-    for (int i = size(); i-- > 0;)
-      if (is_copy(step(i)) &&
-          is_persistent(program_.info(at(plan_.places, step(i).places[0]).tensor).lifetime))
-        at(first_window_, first_section(at(section_, i))) = i;
-  }
-
-  /// Whether a step of mode step is in no graph, since windows of states come and go from here on:
-  /// on an H200, 50 GB of them took a step 0.4 s longer as branches of a graph than beside steps
-  /// that are issued by themselves.
-  bool behind_windows(int index) const {
-    return options_.mode == Mode::step &&
-           index >= at(first_window_, first_section(at(section_, index)));
+    return options_.mode == Mode::step ? first_section(at(section_, index))
+                                       : selected_scope(step(index).op);
   }
 
   /// Sections that run once, one after the other, go into one graph of the step, unless an input or
@@ -204,7 +186,6 @@ class Sorter {
     const int before = bin_of(at(before_, index));
     const int after = bin_of(at(after_, index));
     if (uses_ring(program_, step(index))) return between(index, before, after);
-    if (behind_windows(index)) return between(index, before, after);
     const bool follows = before != kNone && Bins::is_graph(before);
     const bool leads = after != kNone && Bins::is_graph(after);
     if (options_.mode == Mode::step)
@@ -262,7 +243,6 @@ class Sorter {
   Conflicts conflicts_;
   Bins bins_;
   std::vector<int> section_;         ///< by step
-  std::vector<int> first_window_;    ///< by section; no window: the number of steps
   std::vector<int> keys_;            ///< by graph
   std::vector<int> before_, after_;  ///< by step: the compute steps next to it
   std::vector<int> limits_;          ///< by step: the last bin that it may be in

@@ -171,19 +171,6 @@ TEST_F(segments, carried_write_backs_change_no_bit) {
   EXPECT_GT(carried, 0);
 }
 
-TEST_F(segments, windows_of_states_are_in_no_graph_of_a_step) {
-  for (const int microbatches : {1, 4}) {
-    const Outcome all =
-        run({.microbatches = microbatches, .states_on_host = true}, {.mode = Mode::step}, 1);
-    EXPECT_FALSE(all.plan.segments.empty());
-    EXPECT_LT(all.plan.segments.back().end, static_cast<int>(all.plan.steps.size()) - 1);
-    EXPECT_GT(count(all.plan, Step::What::copy_in), 0);
-    for (const Segment& segment : all.plan.segments)
-      EXPECT_FALSE(std::any_of(all.plan.steps.begin() + segment.begin,
-                               all.plan.steps.begin() + segment.end, is_copy));
-  }
-}
-
 TEST_F(segments, a_step_without_loops_is_one_graph) {
   const Outcome one = run({.microbatches = 1}, {.mode = Mode::step}, 4);
   EXPECT_EQ(one.plan.segments.size(), 1U);
