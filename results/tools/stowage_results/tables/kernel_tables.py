@@ -14,7 +14,7 @@ OF_LIBRARY = ("product", "linear_")  # operators whose own implementation is a p
 FAMILIES = (  # of operators, by what their names begin with; the last takes the rest
     ("attention", ("attention",)),
     ("scan and convolution", ("ssd", "conv1d", "mixer")),
-    ("gated delta rule", ("gated_delta", "gated_head_norm")),
+    ("gated delta rule", ("gated_delta", "channel_delta", "gated_head_norm")),
     ("experts", ("grouped", "moe", "router", "permute_index", "gather_rows", "combine_rows")),
     ("head", ("linear_cross_entropy", "softmax_gradient", "embedding")),
     ("products", ("product", "linear_")),
