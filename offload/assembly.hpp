@@ -22,10 +22,10 @@ struct StateWindow {
   std::size_t first = 0;  ///< byte of the tensor
   std::size_t bytes = 0;
   std::size_t home = 0;  ///< where the range begins in the host's region
-  bool reads = true;   ///< the range is loaded
-  bool writes = true;  ///< and written back behind the op
-  int run = 0;         ///< of the op
-  RunAt load = {};     ///< the load is issued before this run
+  bool reads = true;     ///< the range is loaded
+  bool writes = true;    ///< and written back behind the op
+  int run = 0;           ///< of the op
+  RunAt load = {};       ///< the load is issued before this run
   /// It uses the bytes of an earlier window, which stay: number among those of all sections.
   int stays_from = -1;
   bool writes_back = true;  ///< if it writes: no later window does that stays in its bytes

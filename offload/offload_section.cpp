@@ -97,7 +97,8 @@ std::vector<Row<OffloadConfig>> rows<OffloadConfig>() {
                "States that have their home in pinned host memory and come to the device for each "
                "op that uses them. Of the optimizer: none, all, master, ema (optim.ema_decay), "
                "moments (all but these two) or a state's own name, such as adam_m. auto: as few of "
-               "all as let what is saved stay within offload.device_budget_bytes; if none are left, "
+               "all as let what is saved stay within offload.device_budget_bytes; if none are "
+               "left, "
                "the policy sees to the rest. And gradients and parameters, which each microbatch "
                "uses."}),
       row(&OffloadConfig::states_fraction,

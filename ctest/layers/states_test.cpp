@@ -65,8 +65,8 @@ TEST(states, what_is_named_has_its_home_on_the_host) {
   forecast::TrainerOptions options = options_of();
   const forecast::TrainerPlan on_device(options);
   EXPECT_EQ(on_device.layout().host_bytes(), 0U);
-  for (const Names& names : {Names{"master"}, Names{"adam_m", "adam_v"}, kAll,
-                             Names{"gradient"}, Names{"parameter", "adam_m"}}) {
+  for (const Names& names : {Names{"master"}, Names{"adam_m", "adam_v"}, kAll, Names{"gradient"},
+                             Names{"parameter", "adam_m"}}) {
     options.state.host.names = names;
     const auto named = [&](std::string_view what) {
       return std::ranges::find(names, what) != names.end();
@@ -110,7 +110,8 @@ TEST(states, no_home_changes_a_bit) {
       for (const Names& names :
            {Names{"master"}, Names{"adam_v"}, kAll, Names{"gradient"}, Names{"parameter"},
             Names{"gradient", "parameter", "master", "adam_m", "adam_v"}})
-        for (const auto& [fraction, mode] : {std::pair(0.5, Mode::off), std::pair(1.0, Mode::step)}) {
+        for (const auto& [fraction, mode] :
+             {std::pair(0.5, Mode::off), std::pair(1.0, Mode::step)}) {
           forecast::TrainerOptions options = options_of(storage, microbatches);
           options.state.host = {.names = names, .fraction = fraction};
           options.planner.graphs.mode = mode;

@@ -67,6 +67,13 @@ class Package(unittest.TestCase):
             self.assertIn(f'{target.partition(":")[2]} = command("{module.partition(".")[2]}")',
                           commands)
 
+    def test_help_says_whole_sentences(self):
+        for path in sorted(set(TOOLS.glob("*.py")) - {TOOLS / "setup.py"}):
+            ran = subprocess.run([sys.executable, path, "--help"], text=True, check=True,
+                                 stdout=subprocess.PIPE)
+            said = next(part for part in ran.stdout.split("\n\n") if not part.startswith("usage"))
+            self.assertRegex(said, r"[.:]$", path.name)
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])

@@ -113,11 +113,12 @@ layers::StatesOnHost states_on_host(const Deck& deck, const layers::Optimizer& r
     if (word == "gradients") host.names.emplace_back(layers::kGradient);
     if (word == "parameters") host.names.emplace_back(layers::kParameter);
     if (host.names.size() == before)
-      execution::throw_usage("{}: {} is no state of {}; allowed: none, auto, all, {}{}moments, {}, "
-                             "gradients, parameters",
-                             inputs::cite(deck, &offload::OffloadConfig::states), word, rule.name,
-                             fmt::join(besides, ", "), besides.empty() ? "" : ", ",
-                             fmt::join(rule.all_states(), ", "));
+      execution::throw_usage(
+          "{}: {} is no state of {}; allowed: none, auto, all, {}{}moments, {}, "
+          "gradients, parameters",
+          inputs::cite(deck, &offload::OffloadConfig::states), word, rule.name,
+          fmt::join(besides, ", "), besides.empty() ? "" : ", ",
+          fmt::join(rule.all_states(), ", "));
   }
   return host;
 }

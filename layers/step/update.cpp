@@ -78,7 +78,7 @@ void Update::record_squares() {
 }
 
 void Update::record_squares(const std::function<SomeRows(const Piece&)>& of) {
-  ParameterUpdate all{"squares", recorder_, optimizer_, {},      {},     {},
+  ParameterUpdate all{"squares", recorder_, optimizer_, {},      {},      {},
                       {},        false,     model_,     layout_, sharing_};
   std::map<std::string, const Piece*> pieces;
   for (const Piece& piece : pieces_) {
