@@ -16,7 +16,7 @@ namespace {
 
 /// Part of a load's time by which it should arrive early.
 constexpr double kMargin = 0.1;
-/// Part of the time behind the last section that repeats by which a load may be early.
+/// Part of a stretch's time by which a load may be early.
 constexpr double kLead = 0.05;
 /// Ops whose windows are there at once: one is loaded, one used, one written back.
 constexpr std::size_t kAtOnce = 3;

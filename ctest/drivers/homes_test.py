@@ -54,7 +54,7 @@ def what_is_impossible_is_refused(r):
     r.refuse("offload.states=auto,master", "offload.device_budget_bytes=1GiB",
              says=["offload.states", "stands alone"])
     r.refuse("offload.states=all", "offload.host_budget_bytes=2000",
-             says=["offload.host_budget_bytes = 2000", "optimizer states on the host"])
+             says=["offload.host_budget_bytes = 2000", "states on the host"])
     r.refuse("offload.states=auto", "offload.device_budget_bytes=1000",
              says=["offload.states", "100 %", "GiB"])
 
@@ -70,6 +70,10 @@ def formats_that_do_not_go_together_are_refused(r):
     r.refuse("optim.gradient_dtype=bf16", "optim.optimizer=muon",
              says=["optim.gradient_dtype", "muon", "fp32"])
     r.refuse("optim.gradient_dtype=bf16", ranks=2, says=["optim.gradient_dtype", "2 ranks"])
+    for states in ("gradients", "parameters"):
+        r.refuse(f"offload.states={states}", ranks=2, says=["offload.states", states, "2 ranks"])
+        r.refuse(f"offload.states={states}", "run.same_bits=ranks",
+                 says=["offload.states", states, "run.same_bits"])
     r.refuse("optim.gradient_dtype=bf16", "run.same_bits=ranks",
              says=["optim.gradient_dtype", "run.same_bits"])
 

@@ -71,8 +71,14 @@ TEST(plan_text, a_plan_says_whether_it_fits) {
   EXPECT_TRUE(matches(said, "^  device +\\|p+g+s+\\.+\\| [0-9.]+ of 12.0 GiB$"));
 }
 
+TEST(plan_text, weights_leave_where_nothing_else_fits) {
+  const std::string said = too_large(dense() + Words{"machine.device_memory_bytes=5GiB"});
+  EXPECT_FALSE(says(said, "offload.states=auto")) << said;
+  EXPECT_TRUE(says(said, "'offload.states=[\"all\",\"gradients\",\"parameters\"]'")) << said;
+}
+
 TEST(plan_text, what_no_memory_could_hold_needs_more_ranks) {
-  const std::string said = too_large(dense() + Words{"machine.device_memory_bytes=4GiB"});
+  const std::string said = too_large(dense() + Words{"machine.device_memory_bytes=3GiB"});
   const std::size_t helps = said.find("# it fits by");
   ASSERT_NE(helps, std::string::npos) << said;
   EXPECT_FALSE(says(said.substr(helps), "offload."));

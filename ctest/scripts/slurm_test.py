@@ -233,9 +233,10 @@ def a_preempted_run_continues_to_the_bit(site):
     assert site.same_as_whole("low") == 2
 
 
-@case(ranks=2)
+@case(ranks=8)
 def a_curve_goes_on_in_the_next_job(site):
-    """Stopped while it measures, the job measures the rest when it starts again."""
+    """Stopped while it measures, the job measures the rest when it starts again. Its two ranks wait
+    for each other in every sample, so nothing runs beside them."""
     layouts = ("--layouts", "d=1, d=2, t=2", "--modes", "off,step", "--samples", "75")
     job = site.submit("curve", "scaling.sbatch", site.deck, RUN[0], *layouts)
     site.wait("the first point", lambda: "strong/d1/off" in site.said("curve.out"))

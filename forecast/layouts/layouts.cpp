@@ -1,7 +1,6 @@
 #include "forecast/layouts/layouts.hpp"
 
 #include <fmt/core.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +12,7 @@
 
 #include "execution/error.hpp"
 #include "forecast/layouts/layout_search.hpp"
+#include "forecast/layouts/pasted.hpp"
 #include "forecast/layouts/training_cost.hpp"
 #include "forecast/plan/memory_fit.hpp"
 #include "forecast/plan/memory_table.hpp"
@@ -88,7 +88,8 @@ class LayoutReport {
     const TrainingCost cost = cost_of(*best_.front());
     text += fmt::format("# the quickest: {}\n{}", cost.speed_text(), cost.tokens_text());
     text += "# keys of these layouts, beside those of the command line\n";
-    for (const Candidate* candidate : best_) text += fmt::format("  {}\n", pasted(*candidate));
+    for (const Candidate* candidate : best_)
+      text += fmt::format("  {}\n", pasted(keys(*candidate)));
     return text;
   }
 
@@ -145,14 +146,6 @@ class LayoutReport {
   }
 
   /// What makes a run of the deck one of this layout.
-  /// The keys of a layout as words of a shell: lists of modules hold blanks and quotes.
-  std::string pasted(const Candidate& c) const {
-    std::vector<std::string> words = keys(c);
-    for (std::string& word : words)
-      if (word.find_first_of(" \"[") != std::string::npos) word = fmt::format("'{}'", word);
-    return fmt::format("{}", fmt::join(words, " "));
-  }
-
   std::vector<std::string> keys(const Candidate& c) const {
     std::vector<std::string> keys;
     const auto add = [&](std::string_view key, const auto& value) {

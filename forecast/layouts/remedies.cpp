@@ -1,10 +1,11 @@
 #include "forecast/layouts/remedies.hpp"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <optional>
 
 #include "forecast/layouts/fit.hpp"
+#include "forecast/layouts/pasted.hpp"
 #include "forecast/plan/memory_fit.hpp"
 #include "forecast/plan/memory_table.hpp"
 #include "inputs/data/run_section.hpp"
@@ -30,6 +31,16 @@ std::vector<Keys> remedies(std::int64_t memory) {
            inputs::override_of(&layers::StateType::format, layers::kStatesOfBf16.name)}};
 }
 
+/// Where none of these fits: what every microbatch uses leaves too.
+std::vector<Keys> last_resorts(std::int64_t memory) {
+  std::vector<Keys> all;
+  for (const char* states : {R"(["all","gradients"])", R"(["all","gradients","parameters"])"}) {
+    all.push_back(remedies(memory).front());
+    all.back().push_back(inputs::override_of(&offload::OffloadConfig::states, states));
+  }
+  return all;
+}
+
 std::string price(const inputs::Deck& deck, const Fit& fit) {
   std::string text = fmt::format("{:.1f} GiB pinned", gib(fit.host_bytes));
   if (!knows_rates(deck)) return text;
@@ -44,14 +55,18 @@ std::string price(const inputs::Deck& deck, const Fit& fit) {
 std::string remedies_text(const inputs::Deck& deck, const PlannedData& data, int stage) {
   const std::int64_t memory = usable_memory(deck, "the plan");
   std::string text;
-  for (const Keys& keys : remedies(memory)) {
-    const std::optional<Fit> fit = plan_fit(
-        [&] {
-          return rank_options(inputs::Deck::parse(deck.text(), "the deck", keys), data, stage);
-        },
-        memory);
-    if (fit) text += fmt::format("  {}:\n    {}\n", fmt::join(keys, " "), price(deck, *fit));
-  }
+  const auto try_all = [&](const std::vector<Keys>& all) {
+    for (const Keys& keys : all) {
+      const std::optional<Fit> fit = plan_fit(
+          [&] {
+            return rank_options(inputs::Deck::parse(deck.text(), "the deck", keys), data, stage);
+          },
+          memory);
+      if (fit) text += fmt::format("  {}:\n    {}\n", pasted(keys), price(deck, *fit));
+    }
+  };
+  try_all(remedies(memory));
+  if (text.empty()) try_all(last_resorts(memory));
   return "# it fits by\n" + text + "  --ranks N, which finds layouts of N devices\n";
 }
 

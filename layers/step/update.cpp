@@ -91,7 +91,8 @@ void Update::record_squares(const std::function<SomeRows(const Piece&)>& of) {
     all.parameters.push_back(one);
     pieces[one.name] = &piece;
   }
-  const std::vector<ParameterUpdate> windows = all.windows();
+  std::vector<ParameterUpdate> windows = all.windows();
+  if (windows.empty()) windows.push_back(all);  // all ranks have the op
   const Range squares{0, blocks_};
   const bool shared = shares_squares_ || windows.size() != 1;
   if (shared)  // what other ranks and windows add
