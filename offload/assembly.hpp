@@ -26,9 +26,9 @@ struct StateWindow {
   bool writes = true;    ///< and written back behind the op
   int run = 0;           ///< of the op
   RunAt load = {};       ///< the load is issued before this run
-  /// It uses the bytes of an earlier window, which stay: number among those of all sections.
+  /// The earlier window in whose bytes it lies, counted over all sections; -1: it has its own.
   int stays_from = -1;
-  bool writes_back = true;  ///< if it writes: no later window does that stays in its bytes
+  bool writes_back = true;  ///< false: a later window in the same bytes is written back instead
   /// The write-back is carried: the window keeps its bytes up to this run of the next execution.
   std::optional<RunAt> carried = {};
 };

@@ -21,7 +21,7 @@ constexpr double kLead = 0.05;
 /// Ops whose windows are there at once: one is loaded, one used, one written back.
 constexpr std::size_t kAtOnce = 3;
 
-/// Not in bytes that are there.
+/// Whether a window has bytes of its own, and no earlier one's.
 bool is_loaded(const StateWindow& window) { return window.stays_from < 0; }
 
 std::size_t bytes_of(const std::vector<StateWindow>& windows, std::size_t begin, std::size_t end,

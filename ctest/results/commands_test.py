@@ -20,7 +20,8 @@ import h5py  # noqa: E402
 
 from stowage_results.result_files import text  # noqa: E402
 
-# Keys and options by which a list has been mended since sets of its folder were made.
+# Keys and options by which a list has been mended since sets of its folder were made, or by which
+# sets were renamed.
 MENDED = (("h200x2/*", ("machine.name",)), ("h200_fp8/dense_*", ("run.output",)),
           ("h200_fp8/moe_*", ("run.output",)), ("h200_fp8/quantise", ("--out",)))
 

@@ -31,7 +31,7 @@ std::vector<Keys> remedies(std::int64_t memory) {
            inputs::override_of(&layers::StateType::format, layers::kStatesOfBf16.name)}};
 }
 
-/// Where none of these fits: what every microbatch uses leaves too.
+/// For decks that none of remedies() makes fit: gradients leave too, then parameters.
 std::vector<Keys> last_resorts(std::int64_t memory) {
   std::vector<Keys> all;
   for (const char* states : {R"(["all","gradients"])", R"(["all","gradients","parameters"])"}) {

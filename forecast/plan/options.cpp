@@ -148,8 +148,10 @@ void check_formats(const Deck& deck, const TrainerOptions& options, int ranks) {
     refuse(cite(deck, &inputs::RunConfig::same_on_ranks));
 }
 
-/// @throws Error (exit 2) if gradients or parameters have their home on the host where ops take
-/// buckets of them as one piece
+/// Ops of several ranks and of the tree of same bits take a bucket by the address of its first
+/// part. Windows of its parts do not follow one another, so gradients and parameters then stay.
+///
+/// @throws Error (exit 2) if offload.states names them there
 void check_homes(const Deck& deck, const TrainerOptions& options, int ranks) {
   const std::vector<std::string>& names = options.state.host.names;
   const auto leaves = [&](std::string_view name) {
