@@ -108,9 +108,27 @@ Communicator::~Communicator() {
   if (handle_ != MPI_COMM_NULL && finalized == 0) MPI_Comm_free(&handle_);
 }
 
+namespace {
+
+/// Starts a call by `start(request)` and waits for it as wait() does.
+template <class Start>
+void finish(Start&& start) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  start(&request);
+  wait(request);
+}
+
+/// For calls that MPI has in no form that returns at once: behind it they find all ranks there.
+void meet(MPI_Comm ranks) {
+  finish([&](MPI_Request* request) { STOWAGE_MPI(MPI_Ibarrier(ranks, request)); });
+}
+
+}  // namespace
+
 Communicator Communicator::world() {
   const Wait noted("MPI_Comm_dup");
   MPI_Comm copy = MPI_COMM_NULL;
+  meet(MPI_COMM_WORLD);
   STOWAGE_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &copy));
   return Communicator(copy);
 }
@@ -118,6 +136,7 @@ Communicator Communicator::world() {
 Communicator Communicator::duplicate() const {
   const Wait noted("MPI_Comm_dup");
   MPI_Comm copy = MPI_COMM_NULL;
+  meet(handle_);
   STOWAGE_MPI(MPI_Comm_dup(handle_, &copy));
   return Communicator(copy);
 }
@@ -125,6 +144,7 @@ Communicator Communicator::duplicate() const {
 Communicator Communicator::split(int color, int key) const {
   const Wait noted("MPI_Comm_split");
   MPI_Comm part = MPI_COMM_NULL;
+  meet(handle_);
   STOWAGE_MPI(MPI_Comm_split(handle_, color, key, &part));
   return Communicator(part);
 }
@@ -132,35 +152,44 @@ Communicator Communicator::split(int color, int key) const {
 Communicator Communicator::split_by_host() const {
   const Wait noted("MPI_Comm_split_type");
   MPI_Comm part = MPI_COMM_NULL;
+  meet(handle_);
   STOWAGE_MPI(MPI_Comm_split_type(handle_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &part));
   return Communicator(part);
 }
 
 void Communicator::barrier() const {
   const Wait noted("MPI_Barrier");
-  STOWAGE_MPI(MPI_Barrier(handle_));
+  meet(handle_);
 }
 
 std::int64_t Communicator::max(std::int64_t value) const {
   const Wait noted("MPI_Allreduce");
   std::int64_t result = value;
-  STOWAGE_MPI(MPI_Allreduce(&value, &result, 1, MPI_INT64_T, MPI_MAX, handle_));
+  finish([&](MPI_Request* request) {
+    STOWAGE_MPI(MPI_Iallreduce(&value, &result, 1, MPI_INT64_T, MPI_MAX, handle_, request));
+  });
   return result;
 }
 
 double Communicator::sum(double value) const {
   const Wait noted("MPI_Allreduce");
   double total = 0;
-  STOWAGE_MPI(MPI_Allreduce(&value, &total, 1, MPI_DOUBLE, MPI_SUM, handle_));
+  finish([&](MPI_Request* request) {
+    STOWAGE_MPI(MPI_Iallreduce(&value, &total, 1, MPI_DOUBLE, MPI_SUM, handle_, request));
+  });
   return total;
 }
 
 std::string Communicator::broadcast(const std::string& text) const {
   const Wait noted("MPI_Bcast");
   auto length = static_cast<std::int64_t>(text.size());
-  STOWAGE_MPI(MPI_Bcast(&length, 1, MPI_INT64_T, 0, handle_));
+  finish([&](MPI_Request* request) {
+    STOWAGE_MPI(MPI_Ibcast(&length, 1, MPI_INT64_T, 0, handle_, request));
+  });
   std::string result = rank_ == 0 ? text : std::string(static_cast<std::size_t>(length), '\0');
-  STOWAGE_MPI(MPI_Bcast(result.data(), narrow<int>(length), MPI_CHAR, 0, handle_));
+  finish([&](MPI_Request* request) {
+    STOWAGE_MPI(MPI_Ibcast(result.data(), narrow<int>(length), MPI_CHAR, 0, handle_, request));
+  });
   return result;
 }
 
@@ -181,14 +210,18 @@ constexpr int kBytesTag = 1;
 void Communicator::send(std::span<const std::byte> bytes, int to) const {
   const Wait noted("MPI_Send");
   in_pieces(bytes, [&](const std::byte* data, int count) {
-    STOWAGE_MPI(MPI_Send(data, count, MPI_BYTE, to, kBytesTag, handle_));
+    finish([&](MPI_Request* request) {
+      STOWAGE_MPI(MPI_Isend(data, count, MPI_BYTE, to, kBytesTag, handle_, request));
+    });
   });
 }
 
 void Communicator::receive(std::span<std::byte> bytes, int from) const {
   const Wait noted("MPI_Recv");
   in_pieces(bytes, [&](std::byte* data, int count) {
-    STOWAGE_MPI(MPI_Recv(data, count, MPI_BYTE, from, kBytesTag, handle_, MPI_STATUS_IGNORE));
+    finish([&](MPI_Request* request) {
+      STOWAGE_MPI(MPI_Irecv(data, count, MPI_BYTE, from, kBytesTag, handle_, request));
+    });
   });
 }
 
@@ -196,12 +229,16 @@ std::vector<std::string> Communicator::gather(const std::string& text) const {
   const Wait noted("MPI_Gather");
   const int length = narrow<int>(text.size());
   std::vector<int> lengths(rank_ == 0 ? static_cast<std::size_t>(size_) : 0);
-  STOWAGE_MPI(MPI_Gather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, handle_));
+  finish([&](MPI_Request* request) {
+    STOWAGE_MPI(MPI_Igather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, handle_, request));
+  });
   std::vector<int> offsets(lengths.size());
   std::exclusive_scan(lengths.begin(), lengths.end(), offsets.begin(), 0);
   std::string all(rank_ == 0 ? static_cast<std::size_t>(offsets.back() + lengths.back()) : 0, '\0');
-  STOWAGE_MPI(MPI_Gatherv(text.data(), length, MPI_CHAR, all.data(), lengths.data(), offsets.data(),
-                          MPI_CHAR, 0, handle_));
+  finish([&](MPI_Request* request) {
+    STOWAGE_MPI(MPI_Igatherv(text.data(), length, MPI_CHAR, all.data(), lengths.data(),
+                             offsets.data(), MPI_CHAR, 0, handle_, request));
+  });
   std::vector<std::string> texts;
   for (std::size_t r = 0; r < lengths.size(); ++r)
     texts.push_back(
