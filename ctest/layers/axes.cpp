@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "parallel/transport/connect.hpp"
@@ -189,7 +190,7 @@ int Axes::compare(const forecast::TrainerOptions& given, const Case& c) const {
   return ours.reruns;
 }
 
-std::vector<Case> Axes::grids() const {
+std::vector<Case> Axes::all_grids() const {
   switch (world.size()) {
     case 2:
       return {{2, 1}, {1, 2}, {.context = 2}};
@@ -219,6 +220,16 @@ std::vector<Case> Axes::grids() const {
     default:
       return {{1, 1}};
   }
+}
+
+std::vector<Case> Axes::grids() const {
+  std::vector<Case> all = all_grids();
+  if (world.size() <= 2 || std::getenv("STOWAGE_EVERY_PAIR") != nullptr) return all;
+  static std::size_t number = 0;  // the same on all ranks
+  const std::size_t first = number++ % 2;
+  std::vector<Case> dealt;
+  for (std::size_t i = first; i < all.size(); i += 2) dealt.push_back(all[i]);
+  return dealt;
 }
 
 layers::ModelConfig::Attention::Exchange exchange_of_heads(const Case& c) {

@@ -56,8 +56,12 @@ class Axes {
   /// Compares a run of all ranks with one of a rank alone. @return its reruns
   int compare(const forecast::TrainerOptions& given, const Case& c) const;
 
-  /// Grids of these ranks.
+  /// Grids of these ranks: of four or more every other one, from the first or the second in turns;
+  /// all if STOWAGE_EVERY_PAIR is set.
   std::vector<Case> grids() const;
+
+ private:
+  std::vector<Case> all_grids() const;
 };
 
 /// Of heads, where the four of options_of() divide.
