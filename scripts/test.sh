@@ -46,8 +46,8 @@ set_up() {
 failed_tests() { echo "build/$1/Testing/Temporary/LastTestsFailed.log"; }
 
 run_tests() {
-  # Twice as many at a time as there are cores: whole processes wait half the time.
-  ctest --preset "$preset" --parallel "$((2 * $(nproc)))" --output-junit ctest.xml "$@"
+  # Three times as many at a time as there are cores: whole processes wait most of the time.
+  ctest --preset "$preset" --parallel "$((3 * $(nproc)))" --output-junit ctest.xml "$@"
 }
 
 check_sources() {

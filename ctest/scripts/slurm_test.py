@@ -233,7 +233,7 @@ def a_preempted_run_continues_to_the_bit(site):
     assert site.same_as_whole("low") == 2
 
 
-@case(ranks=8)
+@case
 def a_curve_goes_on_in_the_next_job(site):
     """Stopped while it measures, the job measures the rest when it starts again. Its two ranks wait
     for each other in every sample, so nothing runs beside them."""
