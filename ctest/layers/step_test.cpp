@@ -115,6 +115,27 @@ TEST(step, parameters_are_gathered_in_the_order_in_which_forward_reads_them) {
   }
 }
 
+// Every stage tells of all layers; those that others have, and depths, are zeros.
+TEST(step, loads_of_routers_have_a_row_a_layer_and_a_depth_on_every_stage) {
+  forecast::TrainerOptions options = tiny_options("EME-", Dtype::fp32);
+  predict_further(options, false);
+  options.model.moe.tells_load = true;
+  for (const int stages : {1, 2})
+    for (int rank = 0; rank < stages; ++rank) {
+      layers::Sharing sharing;
+      sharing.ranks = parallel::planned_ranks(parallel::fit_grid(stages, 1, 1, 1, stages), rank);
+      const layers::Model model(options.model, options.precision, 1, sharing.ranks);
+      const execution::PersistentLayout layout = layers::lay_out_state(
+          model.parameters(), model.states(), options.precision, options.state, sharing);
+      const layers::TrainingProgram step = layers::record_training(
+          model, options.step, *options.state.optimizer, options.optimizer, layout, sharing);
+      const execution::Tensor load = step.program.find(layers::kRouterLoad);
+      ASSERT_TRUE(load);
+      EXPECT_EQ(step.program.info(load).buffers[0].shape, (std::vector<std::int64_t>{2 + 2, 5}))
+          << "stage " << rank << " of " << stages;
+    }
+}
+
 // The cross-entropy stays what it is. A z-loss of so large a weight drives logsumexp to 0.
 TEST(step, a_z_loss_is_told_beside_the_loss) {
   forecast::TrainerOptions options = tiny_options("-", Dtype::fp64);

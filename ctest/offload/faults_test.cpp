@@ -153,6 +153,12 @@ TEST(faults, place_outside_its_region) {
   b.expect_caught({"y0/1", "transient region"});
 }
 
+TEST(faults, place_of_another_size) {
+  Broken b;
+  b.place("y0/1").bytes = 8;
+  b.expect_caught({"a place of y0/1 has 8 bytes, its buffer has"});
+}
+
 TEST(faults, misaligned_place) {
   Broken b;
   b.place("y0/1").offset += 4;

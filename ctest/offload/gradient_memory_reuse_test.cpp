@@ -230,6 +230,22 @@ TEST(gradient_memory_reuse, two_rooms_of_an_op_share_no_bytes) {
   EXPECT_FALSE(reuse.has(rooms.small));
 }
 
+TEST(gradient_memory_reuse, what_is_larger_than_a_gradient_lies_in_two) {
+  Program program("wide");
+  PersistentLayout layout;
+  layout.open_bucket("gradients", "dense", Dtype::uint8);
+  for (const char* name : {"first", "second"})
+    layout.add(one_buffer(name, Dtype::uint8, {kMiB}, Lifetime::gradient));
+  layout.close();
+  program.begin_section("only");
+  const Tensor wide = program.scratch("wide", Dtype::uint8, {3 * kMiB / 2});
+  program.append(make_op("works", {{wide, Access::write}}));
+  program.append(make_op("ends", {{program.add(layout.info("first")), Access::write},
+                                  {program.add(layout.info("second")), Access::write}}));
+  program.finish();
+  EXPECT_TRUE(offload::GradientMemoryReuse(program, layout, {}, kAlignment).has(wide));
+}
+
 TEST(gradient_memory_reuse, need_a_gradient_that_is_stored_in_a_section_that_runs_once) {
   const Layers added(6, 1, Access::update);
   for (const Tensor tensor : added.saved) EXPECT_FALSE(added.reuse().has(tensor));

@@ -20,12 +20,12 @@ constexpr std::int64_t kWidth = 2048;  // of a window: a half of a state
 constexpr std::size_t kWindow = kWidth * sizeof(float);
 constexpr int kStates = 4;
 
-/// Some states, each updated by two ops, behind ops of another section that need more memory.
+/// Some states, each used by two ops, behind ops of another section that need more memory.
 struct Updates {
   Program program{"updates"};
   PersistentLayout layout;
 
-  Updates() {
+  explicit Updates(Access of_states = Access::update) {
     layout.open_bucket("states", "", Dtype::fp32, {}, Region::host);
     for (int i = 0; i < kStates; ++i) layout.add(state(i));
     layout.open_bucket("weight", "", Dtype::fp32);
@@ -44,7 +44,7 @@ struct Updates {
     for (int i = 0; i < kStates; ++i)
       for (int half = 0; half < 2; ++half)
         append("update" + std::to_string(i) + "." + std::to_string(half),
-               {{program.add(state(i)), Access::update, {half * kWidth, (half + 1) * kWidth}},
+               {{program.add(state(i)), of_states, {half * kWidth, (half + 1) * kWidth}},
                 {weight, Access::update}});
     program.finish();
   }
@@ -68,8 +68,8 @@ struct Broken {
   Updates made;
   Plan plan;
 
-  explicit Broken(const offload::PlannerOptions& options = {})
-      : plan(offload::make_plan(made.program, made.layout, options)) {
+  explicit Broken(const offload::PlannerOptions& options = {}, Access of_states = Access::update)
+      : made(of_states), plan(offload::make_plan(made.program, made.layout, options)) {
     EXPECT_EQ(verify_it(), std::vector<std::string>{});
   }
   std::vector<std::string> verify_it() const {
@@ -147,6 +147,13 @@ TEST(state_faults, loads_cross_sections_only_without_a_cap) {
 
 TEST(state_faults, a_load_left_out) {
   Broken b;
+  b.step(Step::What::copy_in, 1, 0).what = Step::What::mark;
+  b.expect_caught({"update1.0 reads state1", "read before its write"});
+}
+
+/// The values before the first step are checked like those that an op wrote.
+TEST(state_faults, a_load_left_out_of_a_state_that_no_op_writes) {
+  Broken b({}, Access::read);
   b.step(Step::What::copy_in, 1, 0).what = Step::What::mark;
   b.expect_caught({"update1.0 reads state1", "read before its write"});
 }
