@@ -329,6 +329,40 @@ TEST_F(segments, delayed_copies_are_issued_after_the_next_launch) {
   EXPECT_EQ(first.what, Step::What::copy_out);
 }
 
+/// Ops of some layers are in no graph: two of these lie between the third and the fourth one.
+struct SomeGraphs {
+  RandomProgram random{{.seed = 6, .layers = 8, .communicates = false}};
+  Plan plan;
+
+  explicit SomeGraphs(bool delay)
+      : plan(offload::make_plan(
+            random.program, random.layout,
+            offloading(
+                {.mode = Mode::scopes, .scopes = {"attn", "mlp"}, .delay_until_graph = delay}))) {}
+};
+
+TEST_F(segments, copies_for_ops_behind_a_graph_are_behind_it) {
+  const SomeGraphs some(false);
+  const std::vector<Step>& steps = some.plan.steps;
+  EXPECT_GT(count(some.plan, Step::What::copy_in), 8);
+  for (const Segment& graph : some.plan.segments) {
+    int last = graph.end - 1;
+    while (steps[last].what == Step::What::mark) --last;
+    EXPECT_NE(steps[last].what, Step::What::copy_in) << graph.name;
+  }
+}
+
+TEST_F(segments, ops_between_graphs_do_not_end_a_delay) {
+  const SomeGraphs some(true);
+  const std::vector<Segment>& graphs = some.plan.segments;
+  std::ptrdiff_t delayed = 0;  // copies of what the third one makes, behind the fourth one
+  for (int i = graphs[3].end; i < graphs[4].begin; ++i)
+    if (const Step& copy = some.plan.steps[i]; copy.what == Step::What::copy_out)
+      for (int made = graphs[2].begin; made < graphs[2].end; ++made)
+        delayed += std::ranges::count(some.plan.steps[made].places, copy.places[0]);
+  EXPECT_GT(delayed, 0);
+}
+
 TEST_F(segments, copies_overlapping_graphs_leave_them_on_one_queue) {
   // Nothing forks: no graph has a tail, none changes queues, and each copy still starts behind the
   // step that writes its bytes, not behind the whole graph.
