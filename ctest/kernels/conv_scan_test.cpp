@@ -52,6 +52,14 @@ TEST(conv_scan, leaves_the_rows_between) {
   EXPECT_EQ(p.convolved.values(), p.xbc.values());
 }
 
+TEST(conv_scan, refuses_other_numbers_of_taps) {
+  for (const std::int64_t width : {1, 2, 4, 5}) {
+    const ConvScanForward op{
+        .shape = {2, 3, 1, 4, 4}, .tokens = 7, .conv_width = width, .storage = Dtype::fp32};
+    EXPECT_EQ(op.fault().find("conv_weight") == std::string::npos, width == 2 || width == 4);
+  }
+}
+
 TEST(conv_scan, refuses_operands_of_other_shapes) {
   const ConvScanCase c{{2, 3, 1, 4, 4}, Packed({7})};
   Random random;

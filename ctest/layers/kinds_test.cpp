@@ -90,17 +90,19 @@ TEST(kinds, finite_differences_agree_with_the_slim_form_of_each) {
 }
 
 TEST(kinds, finite_differences_agree_with_gated_forms) {
-  const auto backend = execution::make_host_backend();
-  run::GradientSlice slice(
-      deck_of("G-*E", {"model.attention_output_gate=true", "model.qk_layernorm=true",
-                       "model.position_embedding=rope", "model.rotary_percent=0.25",
-                       "model.apply_layernorm_1p=true", "model.moe_shared_expert_gate=true",
-                       "model.moe_shared_expert_hidden_size=64", "model.activation=swiglu"}),
-      *backend, execution::Dtype::fp64);
-  slice.backward();
-  const auto found = slice.compare();
-  EXPECT_LE(found.error, 1) << found.parameter;
-  EXPECT_GT(found.error, 0);
+  const std::vector<std::string> gates = {
+      "model.attention_output_gate=true",       "model.qk_layernorm=true",
+      "model.position_embedding=rope",          "model.rotary_percent=0.25",
+      "model.apply_layernorm_1p=true",          "model.moe_shared_expert_gate=true",
+      "model.moe_shared_expert_hidden_size=64", "model.activation=swiglu"};
+  for (const auto& deck : {deck_of("G-*E", gates), deck_of("G", {"model.delta_decay=channel"})}) {
+    const auto backend = execution::make_host_backend();
+    run::GradientSlice slice(deck, *backend, execution::Dtype::fp64);
+    slice.backward();
+    const auto found = slice.compare();
+    EXPECT_LE(found.error, 1) << found.parameter;
+    EXPECT_GT(found.error, 0);
+  }
 }
 
 TEST(kinds, finite_differences_agree_with_latent_experts_and_further_tokens) {
