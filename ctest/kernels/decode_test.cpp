@@ -235,6 +235,21 @@ TEST(attention_step, sizes_that_cannot_be_are_named) {
             "");
 }
 
+TEST(decode, steps_cost_their_states_read_and_written) {
+  const execution::Cost convolution = Conv1dStep{3, 8, 4, Dtype::bf16}.cost();
+  EXPECT_EQ(convolution.flops, (2.0 * 4 + 5) * 24);
+  EXPECT_EQ(convolution.bytes, 2 * 2 * (3 + 1) * 24 + 2 * 5 * 8);
+  EXPECT_EQ((Conv1dStep{3, 8, 4, Dtype::bf16, false}.cost().bytes), convolution.bytes - 2 * 8);
+  const SsdShape scan{.heads = 4, .head_dim = 5, .groups = 2, .state = 6};
+  const execution::Cost ssd = SsdStep{scan, 3, Dtype::bf16}.cost();
+  EXPECT_EQ(ssd.flops, 6.0 * 3 * 20 * 6);
+  EXPECT_EQ(ssd.bytes, 2 * 4 * 3 * 20 * 6 + 2 * 3 * (20 + 2 * 2 * 6 + 4 + 20));
+  const GatedDeltaShape rule{2, 4, 8, 6};
+  const execution::Cost delta = GatedDeltaStep{rule, 3, Dtype::bf16}.cost();
+  EXPECT_EQ(delta.flops, 7.0 * 3 * 24 * 8);
+  EXPECT_EQ(delta.bytes, 2 * 4 * 3 * 24 * 8 + 2 * 3 * (56 + 4 + 4 + 24));
+}
+
 TEST(likeliest_token, is_the_first_of_the_largest_and_has_its_probability) {
   for (const Dtype storage : kFloatingTypes) {
     const LikeliestToken op{.rows = 4, .vocabulary = 3, .storage = storage};

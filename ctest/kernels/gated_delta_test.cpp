@@ -270,6 +270,24 @@ TEST(gated_delta, wrong_sizes_are_named) {
   EXPECT_EQ((GatedDeltaShape{2, 4, 0, 4}).fault(), "a head has no width");
   EXPECT_EQ((GatedDeltaEnter<false>{{1, 1, 2, 2}, 10, 3, 0, Dtype::fp32}).fault(),
             "the tokens do not divide into segments");
+  for (const int segment : {-1, 2})
+    EXPECT_EQ((GatedDeltaEnter<false>{{1, 1, 2, 2}, 10, 2, segment, Dtype::fp32}).fault(),
+              "there is no such segment");
+}
+
+TEST(gated_delta, costs_its_products_and_what_it_moves) {
+  const GatedDeltaShape shape{2, 4, 8, 6};  // columns: q and k 16 each, v 24
+  const double head = 4 * 10, state = 2 * 8 * 6, pair = 64 * (8 + 6);
+  const double inputs = 2 * (10 * (56 + 8) + 8) + 4 * 10;
+  const execution::Cost forward = GatedDeltaForward{shape, 10, Dtype::bf16}.cost();
+  EXPECT_EQ(forward.flops, head * (3 * state + 2 * pair));
+  EXPECT_EQ(forward.bytes, inputs + 2 * 10 * 24);
+  const execution::Cost backward = GatedDeltaBackward{shape, 10, Dtype::bf16, false}.cost();
+  EXPECT_EQ(backward.flops, head * (8 * state + 5 * pair));
+  EXPECT_EQ(backward.bytes, 2 * inputs + 2 * 10 * 24 + 4 * 8);
+  const execution::Cost segment = GatedDeltaSegment<false>{shape, 10, Dtype::bf16}.cost();
+  EXPECT_EQ(segment.flops, head * (2 * 2 * 8 * 14 + 64 * (8 + 14)));
+  EXPECT_EQ(segment.bytes, inputs + 4 * 4 * 8 * 14);
 }
 
 }  // namespace
