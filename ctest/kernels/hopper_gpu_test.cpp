@@ -98,13 +98,5 @@ TEST(hopper_gpu, blocks_take_turns) {
   }
 }
 
-TEST(machine, says_what_a_gpu_lacks) {
-  Machine other;
-  EXPECT_EQ(other.no_wgmma(), "");
-  other.capability = 100;
-  EXPECT_FALSE(other.wgmma());
-  EXPECT_EQ(other.no_wgmma(), "needs compute capability 9.0: this GPU has 10.0");
-}
-
 }  // namespace
 }  // namespace stowage::kernels::test

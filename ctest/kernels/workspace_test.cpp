@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <string>
+#include <utility>
 
 #include "kernels/attention/attention.hpp"
 #include "kernels/conv1d/conv1d.hpp"
@@ -60,6 +62,16 @@ TEST(workspace, is_that_of_a_gpu_in_every_build) {
             1280);
   EXPECT_EQ((AttentionBackward{attention, kTokens, kTokens, 2, Dtype::bf16}.workspace_bytes()),
             139545088);
+}
+
+TEST(machine, says_what_a_gpu_lacks) {
+  Machine other;
+  EXPECT_EQ(other.no_wgmma(), "");
+  for (const auto& [capability, text] : {std::pair{86, "8.6"}, {100, "10.0"}}) {
+    other.capability = capability;
+    EXPECT_FALSE(other.wgmma());
+    EXPECT_EQ(other.no_wgmma(), std::string("needs compute capability 9.0: this GPU has ") + text);
+  }
 }
 
 /// Heads of 80 columns: units of 64 columns cut them, where a group's columns are whole units.
