@@ -92,6 +92,9 @@ TEST(workspace, of_heads_that_units_cut) {
   EXPECT_EQ(sizes.group_units, 20);
   EXPECT_EQ(sizes.b_column, 10240);
   EXPECT_EQ(sizes.segments, 4);  // of 160 blocks each: five waves of 132 for four, two for one
+  SsdCudaShape whole = detail::cuda_shape(nano, 8192);
+  whole.segments = 1;
+  EXPECT_EQ(ssd::sizes_of(whole, true).pieces, 4);
   for (const auto& [heads, columns, groups, state, served] : {std::array{128, 80, 8, 128, 1},
                                                               {4, 80, 1, 128, 1},
                                                               {6, 80, 2, 128, 0},
