@@ -4,7 +4,10 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include "ctest/results/sample_result.hpp"
+#include "ctest/results/scratch_folder.hpp"
 #include "execution/error.hpp"
+#include "forecast/measured/measured_ops.hpp"
 
 namespace stowage::forecast {
 namespace {
@@ -178,6 +181,86 @@ TEST(machine_facts, a_deck_holds_all_of_what_was_measured) {
   EXPECT_EQ(read.links[1].ranks, 0);
   ASSERT_EQ(read.links_with_compute.size(), 1u);
   EXPECT_EQ(read.links_with_compute[0].link.bytes_per_s, 5.678e10);
+}
+
+/// Each number of a deck is the rate that has its name, and none of another's.
+TEST(machine_facts, each_number_is_one_rate) {
+  using offload::Rates;
+  const std::map<std::string, double (*)(const Rates&)> rates = {
+      {"matmul_flops_per_s", [](const Rates& r) { return r.flops_per_s; }},
+      {"device_copy_bytes_per_s", [](const Rates& r) { return r.device_bytes_per_s; }},
+      {"d2h_bytes_per_s", [](const Rates& r) { return r.d2h_bytes_per_s; }},
+      {"h2d_bytes_per_s", [](const Rates& r) { return r.h2d_bytes_per_s; }},
+      {"duplex_bytes_per_s", [](const Rates& r) { return r.duplex_bytes_per_s; }},
+      {"allreduce_bytes_per_s", [](const Rates& r) { return r.link.bytes_per_s; }},
+      {"d2h_slowdown_arithmetic", [](const Rates& r) { return r.d2h_slowdown.arithmetic; }},
+      {"d2h_slowdown_memory", [](const Rates& r) { return r.d2h_slowdown.memory; }},
+      {"h2d_slowdown_arithmetic", [](const Rates& r) { return r.h2d_slowdown.arithmetic; }},
+      {"h2d_slowdown_memory", [](const Rates& r) { return r.h2d_slowdown.memory; }},
+      {"copy_latency_s", [](const Rates& r) { return r.copy_latency_s; }}};
+  const auto usual = machine_rates(machine({"machine.name=it"}), {});
+  for (const auto& [key, rate] : rates) {
+    const auto found = machine_rates(machine({"machine.name=it", "machine." + key + "=3"}), {});
+    for (const auto& [other, held] : rates)
+      EXPECT_EQ(held(found), other == key ? 3 : held(usual)) << key << ", " << other;
+  }
+  EXPECT_EQ(machine_rates(machine({"machine.copy_latency_s=3"}), {}).copy_latency_s,
+            Rates{}.copy_latency_s)
+      << "of a machine without a name";
+}
+
+/// A result set of two ranks with timed ops.
+void write_ops(const std::filesystem::path& path, const std::vector<results::Samples>& ops) {
+  results::ResultHeader header = results::test::sample_header();
+  header.deck_resolved = inputs::Deck::parse(
+                             "[model]\npattern = \"M\"\n[data]\n"
+                             "source = \"synthetic\"\n",
+                             "two.toml")
+                             .text();
+  results::ResultSet set(path, header);
+  results::test::fill(set, {});
+  for (const results::Samples& op : ops) set.add(op);
+  set.finish(results::test::good_verdict());
+}
+
+results::Samples op(const std::string& kind, const char* queue, double calls, double bytes,
+                    double time_s) {
+  return {.path = "ops/" + kind,
+          .time_s = {time_s, time_s, time_s},
+          .attributes = {{"queue", std::string(queue)},
+                         {"calls", calls},
+                         {"flops", 0.0},
+                         {"bytes", bytes},
+                         {"idle_flops", 0.0},
+                         {"apart_bytes", 0.0},
+                         {"more_kernels", 0.0}}};
+}
+
+/// Datasets hold sums over the calls of a step.
+TEST(measured_ops, efficiencies_and_links_are_those_of_one_call) {
+  const results::test::ScratchFolder folder;
+  constexpr double kLatency = 2e-5, kRate = 1e10;
+  std::vector<results::Samples> ops = {op("norm", "compute", 4, 4e9, 8e-3)};
+  for (const double calls : {1.0, 2.0, 5.0}) {
+    const double bytes = 1e6 * calls;
+    ops.push_back(op("sum" + std::to_string(static_cast<int>(calls)), "comm data", calls,
+                     calls * bytes, calls * (kLatency + bytes / kRate)));
+    ops.back().attributes.push_back({"collective", std::string("all_reduce")});
+  }
+  write_ops(folder / "ops.h5", ops);
+  MachineFacts facts;
+  facts.device_copy_bytes_per_s = 1e12;
+  const MachineFacts found = measured_ops({(folder / "ops.h5").string()}, facts);
+  ASSERT_EQ(found.op_efficiency.size(), 1u);
+  const double expected_s = 4 * machine_rates(facts, {}).roofline_s({.flops = 0, .bytes = 1e9});
+  EXPECT_EQ(found.op_efficiency.at("norm"), round_digits(expected_s / 8e-3, kEfficiencyDigits));
+  ASSERT_EQ(found.links_with_compute.size(), 1u);
+  const GroupLink& link = found.links_with_compute[0];
+  EXPECT_EQ(link.group, "any");
+  EXPECT_EQ(link.ranks, 2);
+  EXPECT_EQ(link.kind, "all_reduce");
+  EXPECT_DOUBLE_EQ(link.link.latency_s, kLatency);
+  EXPECT_DOUBLE_EQ(link.link.bytes_per_s, kRate);
 }
 
 }  // namespace
