@@ -213,6 +213,13 @@ class NoticingTest(unittest.TestCase):
         self.assertEqual(order({}, lambda program: program != "a_one"),
                          ["a.small", "b.far", "a.other"])
 
+    def test_all_programs_of_a_test_are_built(self):
+        tests = [noticing.Test("a.both", frozenset(), ("with", "without"))]
+        chosen = noticing.in_order("a/one.cpp", tests, {}, self.GRAPH, {"a.both": 2},
+                                   lambda program: program == "with")
+        self.assertEqual([(test.programs, test.time_s()) for test in chosen],
+                         [(("with", "without"), 2.5)])
+
     def test_groups_grow_and_end_at_the_limit(self):
         tests = [noticing.Test(f"a.{at}", frozenset(), (), 100 if at == 1 else 1)
                  for at in range(9)]

@@ -8,7 +8,8 @@ import subprocess
 
 OTHERS = re.compile(r"^(docs|install|lint|scripts)\.")  # others try the same, nearer
 FAR = 4
-LINK_S, COMPILE_S = 0.5, 15  # of a program, and of one that is not built yet
+# To build a program that has code of the source, one that has none, one that is not built yet.
+BUILD_S = {True: 0.5, False: 0, None: 15}
 UNMEASURED_S = {"slow": 30, "process": 10, "ranks": 3}
 
 
@@ -94,12 +95,12 @@ def in_order(path, tests, sources, graph, measured, linked):
         if OTHERS.match(test.name) or test.labels & {"gpu", "slurm", "fuzz", "interop", "lint"}:
             continue
         known |= {program: linked(program) for program in test.programs if program not in known}
-        reached = [program for program in test.programs if known[program] is not False]
-        if reached:
+        if any(known[program] is not False for program in test.programs):
             run_s = measured.get(test.name, max(
                 (UNMEASURED_S[label] for label in test.labels & set(UNMEASURED_S)), default=0.5))
-            chosen.append(Test(test.name, test.labels, tuple(reached), run_s, tuple(
-                COMPILE_S if known[program] is None else LINK_S for program in reached)))
+            # All are built: one without the source may still have the mutant before.
+            chosen.append(Test(test.name, test.labels, test.programs, run_s, tuple(
+                BUILD_S[known[program]] for program in test.programs)))
     return sorted(chosen, key=lambda test: (test.time_s() * 3 ** step(test), test.name))
 
 
