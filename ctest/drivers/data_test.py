@@ -196,6 +196,7 @@ def compressed_lines_are_those_of_the_file(r):
             pathlib.Path("cut.jsonl").write_bytes(cut)
             said = r.data("prepare", "cut.jsonl", "--out", "cut", expect=2)
             assert f"'cut.jsonl': {program} data that cannot be unpacked" in said, said
+            assert said.count("\n") == 1, said  # gzip says several lines
             assert not list(pathlib.Path().glob("cut.[bi]*")), os.listdir()
     with open("gzip.jsonl", "rb") as file:
         done = subprocess.run([r.options.data, "prepare", "-", "--out", "x"], env=r.env,
@@ -410,7 +411,11 @@ def statistics_propose_capacities(r):
     assert found["best_fit"]["efficiency"] >= found["first_fit"]["efficiency"] > 0.7
     assert found["documents"]["split_documents"] > found["best_fit"]["split_documents"] == 0
     proposed = found["best_fit"]["max_packed_seqs"]
+    assert stats["packing"] == "best_fit" and proposed[0]["share"] >= 0.5, stats
     assert proposed[-1]["share"] == 1, proposed
+    for one in proposed:
+        row = f"= [{one['documents']}]{100 * one['share']:>9.2f} % of steps replay a graph"
+        assert row in said, (row, said)
     assert " ms each" in said and all(one["step_time_s"] > 0 for one in proposed), said
     assert "op_by_op_time_s" not in proposed[-1], proposed
     image = os.path.join(r.options.source, "results", "tools", "plot_documents.py")

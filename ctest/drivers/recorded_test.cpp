@@ -131,6 +131,8 @@ TEST(recorded, mixers_agree_with_their_reference) {
   run::Processor host(execution::make_host_backend());
   const auto forward = make_mixer(host, kTinyMixer, 1, false);
   const auto both = make_mixer(host, kTinyMixer, 1, true);
+  EXPECT_FALSE(forward->operands.empty());
+  EXPECT_LT(forward->operands.size(), both->operands.size());
   for (const char* form : {"ours", "fused_forward", "fused"}) {
     EXPECT_EQ(expect_agreements(checked(*forward, host, form)), Names{"out"}) << form;
     EXPECT_EQ(expect_agreements(checked(*both, host, form)),

@@ -125,6 +125,17 @@ TEST(communication_trace, an_edge_of_graphs_or_of_single_steps_counts) {
   EXPECT_EQ(traced.loose, (Calls{1}));
 }
 
+TEST(communication_trace, what_is_behind_a_graph_stays_on_its_queue) {
+  HandPlan plan("train", 1);
+  const int fork = plan.join({});
+  const int a = plan.call("a", "data", kAll, 1, {fork});
+  plan.graph(a, a + 1, 1);
+  const int b = plan.call("b", "tensor", kAll, 1, {fork});
+  const int c = plan.call("c", "expert", kAll, 0, {});
+  plan.join({a, b, c});
+  EXPECT_EQ(trace(plan).edges, (Edges{{0, 1}, {0, 2}})) << "step by step, a is issued on queue 0";
+}
+
 TEST(communication_trace, a_program_stands_alone) {
   HandPlan early("train", 1);
   early.join({early.call("a", "data", kAll, 1, {})});

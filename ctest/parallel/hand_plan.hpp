@@ -65,8 +65,10 @@ class HandPlan {
     plan_.sections[1].end = static_cast<int>(plan_.steps.size());
     plan_.sections[2].begin = plan_.sections[1].end;
   }
-  /// Steps [begin, end) are one graph on the main queue.
-  void graph(int begin, int end) { plan_.segments.push_back({begin, end, 0, "graph"}); }
+  /// Steps [begin, end) are one graph, on the main queue or another.
+  void graph(int begin, int end, int queue = 0) {
+    plan_.segments.push_back({begin, end, queue, "graph"});
+  }
 
   execution::PlannedProgram planned() {
     const int steps = static_cast<int>(plan_.steps.size());

@@ -206,14 +206,14 @@ TEST(checkpoint, shares_add_up_and_each_reads_its_part) {
   const ScratchFolder folder;
   const std::vector<std::uint16_t> big(700001, 0x3F80);
   const std::int64_t one = 5;
-  const std::vector<double> some(1001, 0.5);
+  const std::vector<double> some(100001, 0.5);
   const TensorSource sources[] = {from_memory({"a", Dtype::bf16, {700001}}, big.data()),
                                   from_memory({"b", Dtype::int64, {}}, &one),
                                   from_memory({"c", Dtype::fp32, {0, 4}}, nullptr),
-                                  from_memory({"d", Dtype::fp64, {1001}}, some.data())};
+                                  from_memory({"d", Dtype::fp64, {100001}}, some.data())};
   save_checkpoint(folder / "a.h5", state_at(1), sources);
   const Checkpoint file(folder / "a.h5");
-  const std::size_t all = 2 * 700001 + 8 + 8 * 1001;
+  const std::size_t all = 2 * 700001 + 8 + 8 * 100001;
   for (const int shares : {1, 2, 3, 7, 64}) {
     std::vector<TensorDigest::Sums> sums(4, {0, 0});
     for (int share = 0; share < shares; ++share) {
