@@ -55,6 +55,19 @@ def a_sweep_keeps_every_bit_and_can_be_drawn(r):
     assert "no plan moves anything: all that is saved is below" in r.bench(
         "--samples", "1", "--only", "free", "offload.min_tensor_bytes=1GiB", "run.output=no.h5")
     assert "VALID" in r.tool("validate.py", "sweep.h5")
+    with h5py.File(os.path.join(r.folder, "sweep.h5")) as file:
+        metrics, samples = file["metrics/offload"], {}
+        file["samples/offload"].visititems(lambda name, node: samples.update({name: node})
+                                           if isinstance(node, h5py.Dataset) else None)
+        off = [abs(of.attrs["predicted_time_s"] / numpy.median(of[()]) - 1)
+               for of in samples.values()]
+        assert numpy.isclose(metrics["worst_prediction"][()], max(off), rtol=1e-12), off
+        for plan, of in samples.items():
+            one_by_one = plan.endswith("/off")
+            assert ("graph_cost" in metrics[plan]) != one_by_one, plan
+            for metric in ("exposed_copy", "overlap"):
+                moves = one_by_one and of.attrs["copying_s"] > 0
+                assert (metric in metrics[plan]) == moves, (plan, metric)
     r.tool("plot.py", "sweep.h5", "--out", "sweep.png")
     assert os.path.getsize(os.path.join(r.folder, "sweep.png")) > 10000
     # The deck is in the result: it can be planned, and swept again.
@@ -244,6 +257,7 @@ def stages_of_a_pipeline_sweep_together(r):
             assert file["samples/offload/deck/off"].shape == (2, ranks)
         for (plan, stage), row in stages.items():
             assert row["transient_bytes"] > 0 and row["persistent_bytes"] > 0, row
+            assert row["predicted_time_s"] > 0, row
             assert (row["copies"] > 0) == (plan != "keep/off"), row
             assert numpy.isnan(row["exposed_s"]) == plan.endswith("/step"), row
         moved[delta] = [stages["deck/off", stage]["offloaded_bytes"] for stage in (0, 1)]
