@@ -72,6 +72,25 @@ TEST(optimizers, one_state_takes_less_memory_by_part) {
             elements * (2 + 4 + 4 + 8 + 4));
 }
 
+TEST(optimizers, memory_counts_in_the_part_that_has_the_parameter) {
+  const forecast::TrainerPlan plan(options_of(layers::kAdamw, Dtype::fp32));
+  const layers::Model& model = plan.model();
+  const forecast::PartMemory memory = forecast::count_bytes(
+      model, forecast::one_microbatch(model, plan.options().step, plan.layout()), {}, {}, false,
+      plan.options().sharing.ranks);
+  std::map<int, double> expected;
+  for (const layers::Parameter& p : model.parameters())
+    expected[model.part_of(p.name)] += 16 * static_cast<double>(p.elements());
+  ASSERT_EQ(memory.layers.size(), 4u);
+  for (int layer = 0; layer < 4; ++layer) {
+    EXPECT_EQ(memory.layers[layer].state, expected.at(layer)) << layer;
+    EXPECT_GT(memory.layers[layer].fixed + memory.layers[layer].movable, 0) << layer;
+  }
+  EXPECT_EQ(memory.embedding.state, expected.at(-1));
+  EXPECT_EQ(memory.head.state,
+            expected.at(4) + (model.head_has_embedding() ? expected.at(-1) : 0.0));
+}
+
 TEST(optimizers, steps_of_momentum_are_those_of_its_formula) {
   constexpr double kRate = 1e-2;
   TinyRun run(options_of(kDescent, Dtype::fp64));

@@ -177,10 +177,10 @@ TEST(joint_proof, chain_is_asked_for_on_a_gpu) {
                    "of 4096 x bf16: on a GPU, calls of one chain follow each other"});
 }
 
-/// A rank in groups "tensor" (0), alone there, and "pipeline" (1) of two.
-RankTrace stage(int rank, Programs programs) {
+/// A rank in a group (0), alone there, and "pipeline" (1) of two.
+RankTrace stage(int rank, Programs programs, const std::string& group = "tensor") {
   return {rank,
-          {{"tensor", {rank}}, {"pipeline", {0, 1}}},
+          {{group, {rank}}, {"pipeline", {0, 1}}},
           std::make_shared<const Programs>(std::move(programs))};
 }
 
@@ -195,14 +195,18 @@ TEST(joint_proof, messages_of_stages_are_a_chain_of_their_own) {
   TracedProgram first =
       calls({message("m", {1, true, 8}), gather("a"), message("n", {1, true, 8})});
   TracedProgram second = calls({message("m", {0, false, 8}), message("n", {0, false, 8})});
-  const auto prove_stages = [&] {
-    return prove_jointly(std::vector{stage(0, {first}), stage(1, {second})}, RankOrder::chain);
-  };
-  EXPECT_EQ(prove_stages(), Faults{});
-  first.loose = {2};
-  ASSERT_EQ(prove_stages().size(), 1U);
-  EXPECT_NE(prove_stages().front().find("may run exchange n"), std::string::npos);
-  EXPECT_NE(prove_stages().front().find("beside exchange m"), std::string::npos);
+  for (const char* group : {"data", "tensor"}) {
+    const auto prove_stages = [&] {
+      return prove_jointly(std::vector{stage(0, {first}, group), stage(1, {second}, group)},
+                           RankOrder::chain);
+    };
+    first.loose.clear();
+    EXPECT_EQ(prove_stages(), Faults{});
+    first.loose = {2};
+    ASSERT_EQ(prove_stages().size(), 1U);
+    EXPECT_NE(prove_stages().front().find("may run exchange n"), std::string::npos);
+    EXPECT_NE(prove_stages().front().find("beside exchange m"), std::string::npos) << group;
+  }
 }
 
 TEST(joint_proof, what_one_chain_would_block_is_refused_where_machines_may_make_it_one) {
