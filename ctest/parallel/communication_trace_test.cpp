@@ -147,14 +147,21 @@ TEST(communication_trace, a_program_stands_alone) {
 }
 
 TEST(communication_trace, ranks_with_equal_programs_share_them) {
+  std::vector<RankTrace> sent;
   std::vector<std::string> bytes;
   for (int rank = 0; rank < 3; ++rank) {
     HandPlan plan("train", 1);
     plan.join({plan.call(rank == 2 ? "b" : "a", "data", {rank, rank + 3}, 1, {0})});
     const execution::PlannedProgram planned = plan.planned();
-    bytes.push_back(to_bytes(trace_communication(rank, {&planned, 1})));
+    sent.push_back(trace_communication(rank, {&planned, 1}));
+    bytes.push_back(to_bytes(sent.back()));
   }
   const std::vector<RankTrace> traces = from_bytes(bytes);
+  for (std::size_t rank = 0; rank < sent.size(); ++rank) {
+    EXPECT_EQ(traces[rank].rank, sent[rank].rank);
+    EXPECT_EQ(traces[rank].groups, sent[rank].groups);
+    EXPECT_EQ(*traces[rank].programs, *sent[rank].programs);
+  }
   EXPECT_EQ(traces[0].programs, traces[1].programs);
   EXPECT_NE(traces[0].programs, traces[2].programs);
   EXPECT_EQ(traces[1].groups.front().members, (std::vector<int>{1, 4}));
