@@ -236,8 +236,8 @@ TEST_F(generation, tokens_are_the_likeliest_and_the_same_each_time) {
 
 TEST_F(generation, a_seed_gives_the_tokens_and_another_seed_others) {
   const inputs::Deck deck = deck_of("M*-EG", "fp32");
-  const std::vector<Tokens> prompts = {some_tokens(1, 9), some_tokens(1, 9)};
-  Alone made(deck, 2);
+  const std::vector<Tokens> prompts = {some_tokens(1, 9), some_tokens(1, 9), some_tokens(2, 12)};
+  Alone made(deck, 3);
   const auto draw = [&](std::uint64_t seed) {
     return made.generator.generate(prompts, 20, {.temperature = 1, .seed = seed});
   };
@@ -246,6 +246,7 @@ TEST_F(generation, a_seed_gives_the_tokens_and_another_seed_others) {
   EXPECT_EQ(one[1].log_probabilities, again[1].log_probabilities);
   EXPECT_NE(one[0].tokens, other[0].tokens);
   EXPECT_NE(one[0].tokens, one[1].tokens) << "each place draws for itself";
+  EXPECT_EQ(one[2].tokens.size(), 20u) << "a longer prompt, behind which nothing is drawn at first";
 }
 
 TEST_F(generation, prompts_of_any_length_give_what_they_give_alone) {
