@@ -128,7 +128,8 @@ class Proof {
   }
   const std::string& name_held(std::int64_t held) const { return contents_.name(content_of(held)); }
 
-  /// Parameters and optimizer states hold their values before the first step.
+  /// Parameters and optimizer states hold their values before the first step, and so does all that
+  /// has its home on the host: only in gradients on the device others may lie before their write.
   void place_persistent(int program) {
     program_ = program;
     for (std::size_t p = 0; p < plan().places.size(); ++p) {
@@ -143,7 +144,8 @@ class Proof {
           fault("persistent tensors {} and {} share bytes", current().info(place.tensor).name,
                 name_held(range.content));
       });
-      if (current().info(place.tensor).lifetime != Lifetime::gradient)
+      if (place.region == Region::host ||
+          current().info(place.tensor).lifetime != Lifetime::gradient)
         map_of(place).write(place.offset, place.end(), initial, {}, origin);
     }
   }

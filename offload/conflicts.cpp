@@ -8,7 +8,14 @@ using execution::Step;
 
 namespace {
 
-/// Places of ranges of what has its home on the host, there, by tensor id.
+/// The bucket of a part, or the tensor itself.
+int whole_of(const execution::Program& program, execution::Tensor tensor) {
+  const execution::Tensor whole = program.info(tensor).whole;
+  return whole ? whole.id : tensor.id;
+}
+
+/// Places of ranges of what has its home on the host, there, by the id of the whole: a bucket and
+/// its parts share their bytes.
 std::vector<std::vector<int>> homes_of(const execution::Program& program,
                                        const execution::Plan& plan) {
   std::vector<std::vector<int>> homes(program.tensors().size());
@@ -16,7 +23,7 @@ std::vector<std::vector<int>> homes_of(const execution::Program& program,
     if (const execution::Place& place = plan.places[p];
         place.region == execution::Region::host &&
         is_persistent(program.info(place.tensor).lifetime))
-      homes[place.tensor.id].push_back(static_cast<int>(p));
+      homes[whole_of(program, place.tensor)].push_back(static_cast<int>(p));
   return homes;
 }
 
@@ -41,7 +48,7 @@ Conflicts::Conflicts(const execution::Program& program, const execution::Plan& p
     const execution::Place& place = plan.places[at];
     note(step, at, writes);
     if (place.region != execution::Region::host) return;
-    for (const int other : homes[place.tensor.id])
+    for (const int other : homes[whole_of(program, place.tensor)])
       if (other != at && plan.places[other].offset < place.end() &&
           plan.places[other].end() > place.offset)
         note(step, other, writes);

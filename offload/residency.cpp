@@ -21,14 +21,14 @@ Residency::Residency(const execution::Program& program, const execution::Persist
 std::vector<int> Residency::bind(const execution::Op& op, bool again,
                                  const std::vector<int>& windows) {
   std::vector<int> places;
-  auto window = windows.begin();
   places.reserve(op.uses.size());
   // What a rerun reads is bound before what it writes moves on.
   std::vector<std::size_t> made_at;
   for (const execution::Use& use : op.uses) {
     const execution::TensorInfo& info = program_.info(use.tensor);
     if (is_persistent(info.lifetime) && layout_.on_host(info.name)) {
-      places.push_back(*window++);
+      places.push_back(*std::ranges::find(windows, use.tensor,
+                                          [&](int place) { return plan_.places[place].tensor; }));
       continue;
     }
     const std::vector<int>& at = residence(use.tensor);

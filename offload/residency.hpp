@@ -22,7 +22,7 @@ class Residency {
             const GradientMemoryReuse& reuse, execution::Plan& plan);
 
   /// Places of an op's operands, one for each buffer of each use, for the next step.
-  /// @param windows in the order of the uses that have their home on the host
+  /// @param windows places of all tensors that it uses and that have their home on the host
   std::vector<int> bind(const execution::Op& op, bool again, const std::vector<int>& windows = {});
   /// Where a buffer is now.
   int place(execution::Tensor tensor, int buffer);

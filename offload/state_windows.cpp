@@ -337,6 +337,30 @@ class Carrier {
   std::unordered_set<const StateWindow*> may_trail_;
 };
 
+/// What an op uses of a tensor, from the first byte to the last: an op finds a tensor at one
+/// address. Of a bucket all: ranks exchange its padding too. What the op leaves between is loaded.
+StateWindow window_of(const execution::Program& program, const execution::PersistentLayout& layout,
+                      const execution::Op& op, execution::Tensor tensor) {
+  const execution::TensorInfo& info = program.info(tensor);
+  execution::Bytes all{info.bytes(), 0};
+  if (!layout.is_part(info.name)) all = {0, info.bytes()};
+  StateWindow window{.tensor = tensor, .reads = false, .writes = false};
+  std::size_t written = 0;
+  for (const execution::Use& use : op.uses) {
+    if (use.tensor != tensor) continue;
+    const execution::Bytes bytes = execution::bytes_of(program, use, 0);
+    all = {std::min(all.begin, bytes.begin), std::max(all.end, bytes.end)};
+    window.reads |= use.access != Access::write;
+    window.writes |= use.access != Access::read;
+    if (use.access == Access::write) written += bytes.end - bytes.begin;
+  }
+  window.first = all.begin;
+  window.bytes = all.end - all.begin;
+  window.home = layout.place(info.name).offset + window.first;
+  window.reads |= written < window.bytes;
+  return window;
+}
+
 }  // namespace
 
 void find_state_windows(const execution::Program& program,
@@ -347,16 +371,16 @@ void find_state_windows(const execution::Program& program,
     sections[s].windows.clear();
     const std::vector<Run>& runs = sections[s].timeline.runs;
     for (std::size_t r = 0; r < runs.size(); ++r) {
-      const std::vector<execution::Use>& uses = program.ops()[runs[r].op].uses;
-      for (std::size_t u = 0; u < uses.size(); ++u) {
-        const execution::TensorInfo& info = program.info(uses[u].tensor);
+      const execution::Op& op = program.ops()[runs[r].op];
+      std::unordered_set<int> found;  // tensors
+      for (const execution::Use& use : op.uses) {
+        const execution::TensorInfo& info = program.info(use.tensor);
         if (!is_persistent(info.lifetime) || !layout.on_host(info.name)) continue;
-        const execution::Bytes bytes = execution::bytes_of(program, uses[u], 0);
-        const RunAt at{static_cast<int>(s), static_cast<int>(r)};
-        sections[s].windows.push_back({uses[u].tensor, bytes.begin, bytes.end - bytes.begin,
-                                       layout.place(info.name).offset + bytes.begin,
-                                       uses[u].access != Access::write,
-                                       uses[u].access != Access::read, at.run, at});
+        if (!found.insert(use.tensor.id).second) continue;
+        StateWindow& window =
+            sections[s].windows.emplace_back(window_of(program, layout, op, use.tensor));
+        window.run = static_cast<int>(r);
+        window.load = {static_cast<int>(s), window.run};
       }
     }
   }

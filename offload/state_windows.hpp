@@ -9,8 +9,8 @@
 
 namespace stowage::offload {
 
-/// The windows of a program: for each use of a tensor that has its home on the host one, in the
-/// order of runs, loaded right before the op.
+/// The windows of a program: for each op one of each tensor that it uses and that has its home on
+/// the host, in the order of runs, loaded right before the op.
 ///
 /// @param sections with their timelines; set: the windows of each
 void find_state_windows(const execution::Program& program,

@@ -86,9 +86,8 @@ struct Ranks {
 
 /// What a grid of ranks runs of these cells: all on a GPU, since graphs hold what NCCL makes, and
 /// where STOWAGE_EVERY_PAIR is set. Each of the hands is run by two grids at least.
-std::vector<Cell> dealt(std::size_t grid, std::size_t hands, std::vector<Cell> cells) {
+std::vector<Cell> dealt(std::size_t grid, std::size_t hands, const std::vector<Cell>& cells) {
   const bool all = STOWAGE_TEST_CUDA || std::getenv("STOWAGE_EVERY_PAIR") != nullptr;
-  for (Cell& cell : cells) cell.weights = false;  // which have their home on one rank alone
   return all ? cells : dealt_cells(grid % hands, hands, cells);
 }
 std::vector<Cell> hand(std::size_t grid) { return dealt(grid, 6, pairwise_cells()); }

@@ -26,14 +26,15 @@ constexpr int kMicrobatches = 24;
 struct Grid {
   int ranks = 1, pipeline = 1, virtual_stages = 1;
   bool zero = false, overlap = false, zero_bubble = false;
-  int leaf = 1;  ///< microbatches whose gradients are added in place
+  int leaf = 1;       ///< microbatches whose gradients are added in place
+  bool away = false;  ///< states, gradients and parameters have their home on the host
 
   int data() const { return ranks / pipeline; }
   std::string text() const {
     return fmt::format(
         "{} ranks, pipeline {} of {} stages each, zero {}, overlap {}, zero bubble {}, leaves of "
-        "{}",
-        ranks, pipeline, virtual_stages, zero, overlap, zero_bubble, leaf);
+        "{}, away {}",
+        ranks, pipeline, virtual_stages, zero, overlap, zero_bubble, leaf, away);
   }
 };
 
@@ -73,6 +74,8 @@ class same_bits : public testing::Test {
     options.sharing.schedule = grid.zero_bubble ? layers::PipelineSchedule::zero_bubble
                                                 : layers::PipelineSchedule::automatic;
     options.step.microbatches = options.evaluation_microbatches = kMicrobatches / grid.data();
+    if (grid.away)
+      options.state.host.names = {"gradient", "parameter", "master", "adam_m", "adam_v"};
     return options;
   }
 
@@ -159,6 +162,15 @@ TEST_F(same_bits, weights_gradients_may_come_later) {
   const Outcome wanted = alone(Dtype::bf16);
   for (const int pipeline : {2, 4}) {
     const Grid grid{.ranks = 4, .pipeline = pipeline, .zero_bubble = true};
+    SCOPED_TRACE(grid.text());
+    expect_same(run(options_of(Dtype::bf16, grid), grid), wanted);
+  }
+}
+
+TEST_F(same_bits, no_home_changes_a_bit) {
+  const Outcome wanted = alone(Dtype::bf16);
+  for (const Grid& grid : {Grid{.away = true}, Grid{.ranks = 2, .zero = true, .away = true},
+                           Grid{.ranks = 4, .pipeline = 2, .away = true}}) {
     SCOPED_TRACE(grid.text());
     expect_same(run(options_of(Dtype::bf16, grid), grid), wanted);
   }

@@ -148,25 +148,6 @@ void check_formats(const Deck& deck, const TrainerOptions& options, int ranks) {
     refuse(cite(deck, &inputs::RunConfig::same_on_ranks));
 }
 
-/// Ops of several ranks and of the tree of same bits take a bucket by the address of its first
-/// part. Windows of its parts do not follow one another, so gradients and parameters then stay.
-///
-/// @throws Error (exit 2) if offload.states names them there
-void check_homes(const Deck& deck, const TrainerOptions& options, int ranks) {
-  const std::vector<std::string>& names = options.state.host.names;
-  const auto leaves = [&](std::string_view name) {
-    return std::ranges::find(names, name) != names.end();
-  };
-  const auto refuse = [&](const std::string& what) {
-    execution::throw_usage("{}: gradients and parameters do not go with {}",
-                           cite(deck, &offload::OffloadConfig::states), what);
-  };
-  if (!leaves(layers::kGradient) && !leaves(layers::kParameter)) return;
-  if (ranks > 1) refuse(fmt::format("{} ranks", ranks));
-  if (read(deck, &inputs::RunConfig::same_on_ranks))
-    refuse(cite(deck, &inputs::RunConfig::same_on_ranks));
-}
-
 /// Microbatches of a leaf. @param microbatches of a rank
 int leaf_microbatches(const Deck& deck, std::int64_t microbatches, const parallel::Ranks& ranks) {
   const auto leaves = read(deck, &inputs::RunConfig::same_bits_leaves);
@@ -246,7 +227,6 @@ TrainerOptions trainer_options(const Deck& deck, const RunNeeds& needs, std::int
   if (options.state.type.has_master(options.precision)) besides.push_back(layers::kMaster);
   if (options.optimizer.ema_decay > 0) besides.push_back(layers::kEma);
   options.state.host = states_on_host(deck, *options.state.optimizer, besides);
-  check_homes(deck, options, ranks.size());
   options.optimizer.window_elements = window_elements(grid.bucket_elements);
   options.sharing = sharing(deck, grid, microbatches, ranks);
   options.seed = static_cast<std::uint64_t>(read(deck, &inputs::RunConfig::seed));
