@@ -354,8 +354,8 @@ StateWindow window_of(const execution::Program& program, const execution::Persis
     window.writes |= use.access != Access::read;
     if (use.access == Access::write) written += bytes.end - bytes.begin;
   }
-  window.first = all.begin;
-  window.bytes = all.end - all.begin;
+  window.first = all.begin / execution::kAlignment * execution::kAlignment;
+  window.bytes = all.end - window.first;
   window.home = layout.place(info.name).offset + window.first;
   window.reads |= written < window.bytes;
   return window;
