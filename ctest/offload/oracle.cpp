@@ -228,32 +228,44 @@ bool holds_at_first(const TensorInfo& info) {
   return is_persistent(info.lifetime) && info.lifetime != Lifetime::gradient;
 }
 
-/// What a stretch holds before the first step: a value of its own, or nothing.
-Value at_first(const Program& program, Tensor tensor, std::size_t begin) {
-  if (!holds_at_first(program.info(tensor))) return kNothing;
-  return combine(combine(~static_cast<Value>(tensor.id), begin), 1);
+/// A part of a bucket is some of its elements.
+int whole_of(const Program& program, Tensor tensor) {
+  const Tensor whole = program.info(tensor).whole;
+  return whole ? whole.id : tensor.id;
+}
+std::size_t first_byte(const Program& program, Tensor tensor) {
+  const TensorInfo& info = program.info(tensor);
+  return static_cast<std::size_t>(info.first) * size_bytes(info.buffers.front().dtype);
 }
 
-/// A buffer's stretches that uses tell apart: each is written as a whole.
+/// What a stretch of a whole holds before the first step: a value of its own, or nothing.
+Value at_first(const Program& program, Tensor tensor, std::size_t begin) {
+  if (!holds_at_first(program.info(tensor))) return kNothing;
+  return combine(combine(~static_cast<Value>(whole_of(program, tensor)), begin), 1);
+}
+
+/// A whole buffer's stretches that uses tell apart: each is written as a whole.
 class Stretches {
  public:
   explicit Stretches(const Program& program) : program_(program), cuts_(program.tensors().size()) {
     for (const Op& op : program.ops())
       for (const Use& use : op.uses) {
         const Range range = program.resolve(use);
-        at(cuts_, use.tensor.id).insert({range.begin, range.end});
+        const std::int64_t first = program.info(use.tensor).first;
+        at(cuts_, whole_of(program, use.tensor)).insert({first + range.begin, first + range.end});
       }
   }
 
-  /// Their bytes in a buffer of which something is used, in order.
+  /// Their bytes in a whole buffer of which something is used, in order.
   std::vector<std::pair<std::size_t, std::size_t>> of(const Use& use, int buffer) const {
     const BufferInfo& info = at(program_.info(use.tensor).buffers, buffer);
     if (buffer > 0) return {{0, info.bytes()}};
     const std::size_t size = size_bytes(info.dtype);
     const Range range = program_.resolve(use);
+    const std::int64_t first = program_.info(use.tensor).first;
     std::vector<std::pair<std::size_t, std::size_t>> found;
-    const std::set<std::int64_t>& cuts = at(cuts_, use.tensor.id);
-    for (auto cut = cuts.find(range.begin); *cut < range.end; ++cut)
+    const std::set<std::int64_t>& cuts = at(cuts_, whole_of(program_, use.tensor));
+    for (auto cut = cuts.find(first + range.begin); *cut < first + range.end; ++cut)
       found.emplace_back(static_cast<std::size_t>(*cut) * size,
                          static_cast<std::size_t>(*std::next(cut)) * size);
     return found;
@@ -261,7 +273,7 @@ class Stretches {
 
  private:
   const Program& program_;
-  std::vector<std::set<std::int64_t>> cuts_;  ///< by tensor, in elements
+  std::vector<std::set<std::int64_t>> cuts_;  ///< by whole, in elements
 };
 
 /// The values of an operand's stretches.
@@ -287,7 +299,7 @@ void apply(const Program& program, int index, std::size_t execution, std::vector
 
 }  // namespace
 
-/// The values that every op finds, in the program's own order; tensors are apart from each other.
+/// The values that every op finds, in the program's own order; wholes are apart from each other.
 class Reference {
  public:
   explicit Reference(const Program& program)
@@ -312,7 +324,8 @@ class Reference {
         values.emplace_back();
         for (const auto& [begin, end] : stretches_.of(use, b)) {
           const Value first = at_first(program_, use.tensor, begin);
-          const auto [held, added] = state_.try_emplace({use.tensor.id, b, begin}, first);
+          const auto [held, added] =
+              state_.try_emplace({whole_of(program_, use.tensor), b, begin}, first);
           operands.back().push_back(&held->second);
           values.back().push_back(*operands.back().back());
         }
@@ -451,18 +464,21 @@ class Simulation {
     store(home, all_of(home), values);
   }
 
+  /// Where the whole begins that a place is some bytes of; it wraps where that is before all.
+  std::size_t origin(const Place& place) const {
+    const std::size_t first = place.buffer > 0 ? 0 : first_byte(program_, place.tensor);
+    return place.offset - place.first - first;
+  }
   Values load(const Place& place, const Use& use) {
     Values values;
     for (const auto& [begin, end] : reference_.stretches().of(use, place.buffer))
-      values.push_back(memory_[place.region].load(place.offset + begin - place.first,
-                                                  place.offset + end - place.first));
+      values.push_back(memory_[place.region].load(origin(place) + begin, origin(place) + end));
     return values;
   }
   void store(const Place& place, const Use& use, const Values& values) {
     std::size_t next = 0;
     for (const auto& [begin, end] : reference_.stretches().of(use, place.buffer))
-      memory_[place.region].store(place.offset + begin - place.first,
-                                  place.offset + end - place.first, values[next++]);
+      memory_[place.region].store(origin(place) + begin, origin(place) + end, values[next++]);
   }
 
   const Program& program_;

@@ -43,7 +43,8 @@ RandomShape random_shape(std::uint64_t seed) {
           .stores_early = seed % 8 == 0,
           .in_parts = seed % 3 != 0,
           .states_on_host = seed % 5 < 2 ? std::nullopt : std::optional(seed % 5 > 2),
-          .weights_on_host = seed % 5 == 4};
+          .weights_on_host = seed % 5 == 4,
+          .buckets = seed % 2 == 0};
 }
 
 offload::PlannerOptions random_options(Rng& rng) {

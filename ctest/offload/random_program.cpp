@@ -35,17 +35,20 @@ void launch_mix(Queue& queue, std::uint64_t salt, const std::vector<Access>& how
 
 }  // namespace
 
-RandomProgram::RandomProgram(const RandomShape& shape) : shape_(shape), rng_(shape.seed) {
+RandomProgram::RandomProgram(const RandomShape& shape)
+    : program("random", shape.buckets ? &layout : nullptr), shape_(shape), rng_(shape.seed) {
   add_layers();
   program.begin_section("prologue");
   input = program.input("x", Dtype::int32, {shape.width});
   output = program.output("sum", Dtype::int32, {3});
   const Tensor counter = program.scratch("counter", Dtype::int32, {1});
   append("count", Lane::compute, {{counter, Access::write}}, 5);
+  append_exchange("w");
   const int n = shape.microbatches;
   record_section("first", 1, 0, n == 1);
   if (n > 2) record_section("body", n - 2, 1, false);
   if (n > 1) record_section("last", 1, 2, true);
+  append_exchange("dw");
   program.begin_section("epilogue");
   append("tick", Lane::compute, {{counter, Access::update}}, 6);
   std::vector<Use> uses{{counter, Access::read}};
@@ -151,6 +154,25 @@ void RandomProgram::append(const std::string& name, Lane lane, std::vector<Use> 
     op.communication = Communication{"all_reduce", "data", {0, 1}, 1, Dtype::int32, "sum", {}};
   op.launch = [salt, how](Queue& queue, std::span<const View> views) {
     launch_mix(queue, salt, how, views);
+  };
+  program.append(std::move(op));
+}
+
+void RandomProgram::append_exchange(const std::string& bucket) {
+  if (!shape_.buckets) return;
+  const Tensor whole = program.find(bucket);
+  Op op;
+  op.name = "exchange/" + bucket;
+  op.lane = Lane::comm;
+  op.uses = program.uses(whole, {}, Access::update);
+  op.cost.bytes = static_cast<double>(program.info(whole).bytes());
+  op.communication = Communication{"all_reduce", "data", {0, 1}, 1, Dtype::int32, "sum", {}};
+  op.launch = [count = program.info(whole).buffers.front().elements()](Queue& queue, Views views) {
+    MixInto mix{};
+    mix.update = true;
+    mix.salt = 91;
+    mix.out = views.front().as<std::uint32_t>();
+    parallel_for(queue, count, mix);
   };
   program.append(std::move(op));
 }

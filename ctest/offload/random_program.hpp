@@ -27,6 +27,8 @@ struct RandomShape {
   /// Updates have states, whose homes are on the device (false) or the host; none: there are none.
   std::optional<bool> states_on_host = {};
   bool weights_on_host = false;  ///< and their gradients
+  /// Ops take all weights, and all gradients, as a bucket, by one address.
+  bool buckets = false;
 };
 
 /// A training step that means nothing but has all that one has: layers of four kinds with scopes,
@@ -37,9 +39,10 @@ struct RandomShape {
 class RandomProgram {
  public:
   explicit RandomProgram(const RandomShape& shape);
+  RandomProgram(const RandomProgram&) = delete;
 
-  Program program{"random"};
   PersistentLayout layout;
+  Program program;
   Tensor input, output;
 
   const RandomShape& shape() const { return shape_; }
@@ -68,6 +71,8 @@ class RandomProgram {
   /// How an op writes a tensor: whole, or in two parts.
   std::vector<Range> parts(Tensor tensor, Rng& rng);
   void append(const std::string& name, Lane lane, std::vector<Use> uses, std::uint64_t salt);
+  /// An op that changes all of a bucket.
+  void append_exchange(const std::string& bucket);
   void add_layers();
   void add_states();
   /// What an update does with the state of a layer: by one op, or by one for each of two ranges.

@@ -135,7 +135,10 @@ TEST_F(segments, random_delays_change_no_bit) {
 TEST_F(segments, states_on_the_host_change_no_bit) {
   for (const int microbatches : {1, 4})
     for (std::uint64_t seed = 1; seed <= 5; ++seed) {
-      RandomShape shape{.seed = seed, .microbatches = microbatches, .states_on_host = false};
+      RandomShape shape{.seed = seed,
+                        .microbatches = microbatches,
+                        .states_on_host = false,
+                        .buckets = seed % 4 == 0};
       const Bytes expected = run(shape, {}).state;
       shape.states_on_host = true;
       shape.weights_on_host = seed % 2 == 0;
