@@ -98,8 +98,8 @@ std::vector<Row<OffloadConfig>> rows<OffloadConfig>() {
                "op that uses them. Of the optimizer: none, all, master, ema (optim.ema_decay), "
                "moments (all but these two) or a state's own name, such as adam_m. auto: as few of "
                "all as let what is saved stay within offload.device_budget_bytes; if none are "
-               "left, the policy sees to the rest. And, on one rank, gradients and parameters, "
-               "which each microbatch uses."}),
+               "left, the policy sees to the rest. And gradients and parameters, which each "
+               "microbatch uses: auto takes them where nothing else fits."}),
       row(&OffloadConfig::states_fraction,
           {.key = "offload.states_fraction",
            .range = between(0, 1),

@@ -73,8 +73,12 @@ TEST(plan_text, a_plan_says_whether_it_fits) {
 
 TEST(plan_text, weights_leave_where_nothing_else_fits) {
   const std::string said = too_large(dense() + Words{"machine.device_memory_bytes=5GiB"});
-  EXPECT_FALSE(says(said, "offload.states=auto")) << said;
-  EXPECT_TRUE(says(said, "'offload.states=[\"all\",\"gradients\",\"parameters\"]'")) << said;
+  EXPECT_TRUE(says(said, "offload.states=auto")) << said;
+  const std::string& away =
+      plan(dense() + Words{"machine.device_memory_bytes=5GiB", "offload.states=auto",
+                           "offload.policy=auto", "offload.device_budget_bytes=3GiB"});
+  EXPECT_LE(bytes(away, "all device memory"), 3 * kGiB);
+  EXPECT_TRUE(matches(away, "^    gradients +[1-9]")) << away;
 }
 
 TEST(plan_text, what_no_memory_could_hold_needs_more_ranks) {

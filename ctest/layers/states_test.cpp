@@ -396,7 +396,27 @@ TEST(states, auto_moves_the_least_that_fits) {
     EXPECT_GT(plan.layout().host_bytes(), 0U);
     EXPECT_LE(needed(plan), budget);
   }
-  options.planner.policy.device_budget_bytes = least - (1 << 15);
+  // Gradients leave behind all states, and parameters behind all gradients.
+  forecast::TrainerOptions resort = options;
+  resort.planner.policy.device_budget_bytes = least - (1 << 12);
+  const forecast::TrainerPlan some(resort);
+  const auto at_home = [](const forecast::TrainerPlan& plan, execution::Lifetime lifetime) {
+    return plan.layout().bytes(lifetime, Region::host);
+  };
+  EXPECT_LE(needed(some), least - (1 << 12));
+  EXPECT_GT(at_home(some, execution::Lifetime::gradient), 0U);
+  EXPECT_GT(some.layout().bytes(execution::Lifetime::gradient), 0U);
+  EXPECT_EQ(at_home(some, execution::Lifetime::parameter), 0U);
+  forecast::TrainerOptions most_away = away;
+  most_away.state.host = {.names = {"master", "adam_m", "adam_v", "gradient", "parameter"}};
+  const std::int64_t last = needed(forecast::TrainerPlan(most_away));
+  resort.planner.policy.device_budget_bytes = last;
+  const forecast::TrainerPlan all(resort);
+  EXPECT_EQ(needed(all), last);
+  EXPECT_EQ(all.layout().bytes(execution::Lifetime::parameter), 0U);
+  EXPECT_EQ(at_home(some, execution::Lifetime::optimizer_state),
+            at_home(all, execution::Lifetime::optimizer_state));
+  options.planner.policy.device_budget_bytes = last - 1;
   try {
     const forecast::TrainerPlan plan(options);
     FAIL() << "fits";

@@ -31,16 +31,6 @@ std::vector<Keys> remedies(std::int64_t memory) {
            inputs::override_of(&layers::StateType::format, layers::kStatesOfBf16.name)}};
 }
 
-/// For decks that none of remedies() makes fit: gradients leave too, then parameters.
-std::vector<Keys> last_resorts(std::int64_t memory) {
-  std::vector<Keys> all;
-  for (const char* states : {R"(["all","gradients"])", R"(["all","gradients","parameters"])"}) {
-    all.push_back(remedies(memory).front());
-    all.back().push_back(inputs::override_of(&offload::OffloadConfig::states, states));
-  }
-  return all;
-}
-
 std::string price(const inputs::Deck& deck, const Fit& fit) {
   std::string text = fmt::format("{:.1f} GiB pinned", gib(fit.host_bytes));
   if (!knows_rates(deck)) return text;
@@ -55,18 +45,14 @@ std::string price(const inputs::Deck& deck, const Fit& fit) {
 std::string remedies_text(const inputs::Deck& deck, const PlannedData& data, int stage) {
   const std::int64_t memory = usable_memory(deck, "the plan");
   std::string text;
-  const auto try_all = [&](const std::vector<Keys>& all) {
-    for (const Keys& keys : all) {
-      const std::optional<Fit> fit = plan_fit(
-          [&] {
-            return rank_options(inputs::Deck::parse(deck.text(), "the deck", keys), data, stage);
-          },
-          memory);
-      if (fit) text += fmt::format("  {}:\n    {}\n", pasted(keys), price(deck, *fit));
-    }
-  };
-  try_all(remedies(memory));
-  if (text.empty()) try_all(last_resorts(memory));
+  for (const Keys& keys : remedies(memory)) {
+    const std::optional<Fit> fit = plan_fit(
+        [&] {
+          return rank_options(inputs::Deck::parse(deck.text(), "the deck", keys), data, stage);
+        },
+        memory);
+    if (fit) text += fmt::format("  {}:\n    {}\n", pasted(keys), price(deck, *fit));
+  }
   return "# it fits by\n" + text + "  --ranks N, which finds layouts of N devices\n";
 }
 

@@ -21,8 +21,7 @@ PartBytes& at(PartMemory& memory, int part) {
 
 /// Bytes of an element of a class that a rank has on the device.
 double on_device(const layers::StateOptions& state, std::string_view name, execution::Dtype dtype) {
-  const bool leaves = std::ranges::find(state.host.names, name) != state.host.names.end();
-  return static_cast<double>(size_bytes(dtype)) * (leaves ? 1 - state.host.fraction : 1);
+  return static_cast<double>(size_bytes(dtype)) * (1 - state.host.of(name));
 }
 
 /// Of its states, with a master and an average among them.

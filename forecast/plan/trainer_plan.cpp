@@ -123,12 +123,38 @@ TrainerPlan::TrainerPlan(const TrainerOptions& options)
     : expected_(decide_open_choices(options)),
       options_(decided(options, expected_)),
       model_(options_.model, options_.precision, aux_scale(options_), options_.sharing.ranks),
-      layout_(lay_out_state(model_.parameters(), states_of(model_, options_.decode),
-                            options_.precision, options_.state, options_.sharing)),
+      layout_(lay_out()),
       state_copy_bytes_(layers::state_copy_bytes(layout_, model_, options_.sharing)) {
   if (options_.state_copy) options_.planner.policy.state_copy_bytes = state_copy_bytes_;
   capacity_factors_ = capacity_factors(options_);
   if (capacity_factors_.size() > 1) options_.optimizer.attempts = true;  // a step may lack room
+  if (options.state.host.automatic)
+    plan_somehow(last_resorts(options_.state.host));
+  else
+    plan();
+}
+
+execution::PersistentLayout TrainerPlan::lay_out() const {
+  return lay_out_state(model_.parameters(), states_of(model_, options_.decode), options_.precision,
+                       options_.state, options_.sharing);
+}
+
+/// With the first of these homes with which it can be done, if it cannot be with those there are.
+void TrainerPlan::plan_somehow(const std::vector<layers::StatesOnHost>& others) {
+  for (auto next = others.begin();; ++next) {
+    try {
+      return plan();
+    } catch (const execution::Error& error) {
+      if (error.exit() != execution::Exit::usage || next == others.end()) throw;
+    }
+    training_.clear();
+    evaluation_.clear();
+    options_.state.host = *next;
+    layout_ = lay_out();
+  }
+}
+
+void TrainerPlan::plan() {
   if (options_.evaluation_microbatches > 0)
     for (const std::int64_t capacity : options_.capacities) evaluate(capacity);
   if (options_.decode.sequences > 0) plan_decode();

@@ -127,6 +127,9 @@ class TrainerPlan {
   void require_proven() const;
 
  private:
+  execution::PersistentLayout lay_out() const;
+  void plan_somehow(const std::vector<layers::StatesOnHost>& others);
+  void plan();
   int pipeline_rank() const;
   std::size_t bytes(execution::Region region) const;
   std::unique_ptr<Training> record(std::int64_t capacity, double capacity_factor) const;

@@ -99,11 +99,10 @@ PersistentLayout lay_out_state(const std::vector<Parameter>& parameters,
       make_groups(parameters, *options.optimizer, options.bucket_elements);
   const Dtype accum = precision.accumulation();
   PersistentLayout layout;
-  const std::size_t on_host = groups_on_host(groups, options.host.fraction);
   const auto add = [&](std::string_view what, Lifetime lifetime, Dtype dtype, const Naming& naming,
                        const Optimizer* rule = nullptr) {
-    const bool leaves = std::ranges::find(options.host.names, what) != options.host.names.end();
-    add_class(layout, groups, what, lifetime, dtype, sharing, naming, leaves ? on_host : 0, rule);
+    add_class(layout, groups, what, lifetime, dtype, sharing, naming,
+              groups_on_host(groups, options.host.of(what)), rule);
   };
   add(kParameter, Lifetime::parameter, precision.storage, [](const auto& name) { return name; });
   if (!options.weights_only) {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "execution/device.hpp"
@@ -12,15 +14,24 @@
 
 namespace stowage::layers {
 
-/// Which states have their home in pinned host memory, and come to the device for each op that uses
-/// them.
+/// Which classes of states have their home in pinned host memory, and come to the device for each
+/// op that uses them.
 struct StatesOnHost {
   /// kMaster, kEma, kGradient, kParameter or names of the optimizer's row.
   std::vector<std::string> names = {};
   /// Of the bytes of these: whole buckets, in backward order, never above.
   double fraction = 1;
-  /// As little of that fraction leaves as a budget needs (forecast/plan/choose_states.hpp).
+  /// As little of that fraction leaves as a budget needs, and more classes if that is not enough
+  /// (forecast/plan/choose_states.hpp).
   bool automatic = false;
+  std::string last = {};     ///< one more class, with a fraction of its own
+  double last_fraction = 1;  ///< of its bytes
+
+  /// The fraction of a class that leaves.
+  double of(std::string_view name) const {
+    if (name == last) return last_fraction;
+    return std::ranges::find(names, name) != names.end() ? fraction : 0;
+  }
 };
 
 /// Names of the classes of gradients and parameters.
