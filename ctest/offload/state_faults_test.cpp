@@ -347,5 +347,86 @@ TEST(state_faults, caps_of_bytes_count_windows) {
   }
 }
 
+/// Gradients of one bucket on the host: two ops make them, an exchange takes the bucket by one
+/// address, another op reads some elements of the second.
+struct Exchanged {
+  static constexpr std::int64_t kElements = 1500;  ///< of a gradient; the rest is padding
+  PersistentLayout layout;
+  Program program;
+  Plan plan;
+
+  Exchanged() : program("exchanged", &layout) {
+    layout.open_bucket("bucket", "", Dtype::fp32, {}, Region::host);
+    for (const char* name : {"g0", "g1"})
+      layout.add(one_buffer(name, Dtype::fp32, {kElements}, Lifetime::gradient));
+    layout.close();
+    const Tensor g0 = program.add(layout.info("g0")), g1 = program.add(layout.info("g1"));
+    append("make0", {{g0, Access::write}});
+    append("make1", {{g1, Access::write}});
+    append("sum", program.uses(program.find("bucket"), {}, Access::update));
+    append("some", {{g1, Access::read, {300, 400}}, {g1, Access::read, {1000, 1100}}});
+    program.finish();
+    plan = offload::make_plan(program, layout, {});
+  }
+  void append(std::string name, std::vector<Use> uses) {
+    Op op;
+    op.name = std::move(name);
+    op.uses = std::move(uses);
+    op.launch = [](Queue&, std::span<const View>) {};
+    program.append(std::move(op));
+  }
+  Step& step(const std::string& what, const std::string& tensor) {
+    return *std::ranges::find_if(plan.steps, [&](const Step& step) {
+      return describe(program, step).starts_with(what) && !step.places.empty() &&
+             program.info(plan.places[step.places[0]].tensor).name == tensor;
+    });
+  }
+  std::string faults() const {
+    const PlannedProgram planned{&program, &plan};
+    std::string all;
+    for (const std::string& fault : verify({&planned, 1})) all += fault + "\n";
+    return all;
+  }
+};
+
+TEST(state_faults, an_op_has_one_window_of_a_tensor) {
+  Exchanged made;
+  EXPECT_EQ(made.faults(), "");
+  const Step& sum = made.step("sum", "bucket");
+  ASSERT_EQ(sum.places.size(), 4U);  // of two parts and what pads them
+  for (const int place : sum.places) EXPECT_EQ(place, sum.places[0]);
+  const Place& bucket = made.plan.places[sum.places[0]];
+  EXPECT_EQ(bucket.first, 0U);
+  EXPECT_EQ(bucket.bytes, 2 * kWindow);
+  const Step& some = made.step("some", "g1");
+  EXPECT_EQ(some.places[0], some.places[1]);
+  const Place& window = made.plan.places[some.places[0]];
+  EXPECT_EQ(window.first, kAlignment);  // 1200 is no address for a copy
+  EXPECT_EQ(window.first + window.bytes, 1100 * sizeof(float));
+}
+
+TEST(state_faults, a_bucket_loaded_before_a_part_is_written_back) {
+  Exchanged made;
+  made.step("copy from host", "bucket").waits.clear();
+  EXPECT_NE(made.faults().find("copy from host reads bucket without an edge after its write by"),
+            std::string::npos)
+      << made.faults();
+}
+
+TEST(state_faults, a_part_that_is_not_written_back_before_its_exchange) {
+  Exchanged made;
+  made.step("copy to host", "g1").what = Step::What::mark;
+  EXPECT_NE(made.faults().find("sum reads bucket as copy from host left it"), std::string::npos)
+      << made.faults();
+}
+
+TEST(state_faults, a_bucket_that_is_not_written_back) {
+  Exchanged made;
+  made.step("copy to host", "bucket").what = Step::What::mark;
+  EXPECT_NE(made.faults().find("bucket is not back in its home on the host at the end of program"),
+            std::string::npos)
+      << made.faults();
+}
+
 }  // namespace
 }  // namespace stowage::ctest

@@ -12,8 +12,8 @@ namespace stowage::forecast {
 /// automatic policy sees to the rest; where there is none, last_resorts() leave.
 ///
 /// @param options with all else decided
-/// @throws Error (exit 2) if no part fits the host's budget, or there is no automatic policy and the
-/// device does not do with all of these on the host
+/// @throws Error (exit 2) if no part fits the host's budget, or there is no automatic policy and
+/// the device does not do with all of these on the host
 layers::StatesOnHost choose_states(const TrainerOptions& options);
 
 /// Homes for a plan that does not fit with these: parts of the gradients leave too, then parts of
