@@ -562,28 +562,28 @@ TEST(attention, stored_blocks_are_within_their_bound) {
   }
 }
 
-TEST(attention, cost_counts_unmasked_pairs) {
+TEST(attention, cost_counts_unmasked_pairs_and_rows_that_move) {
   const std::int64_t lengths[] = {3, 0, 2};
   EXPECT_EQ(attention_pairs(lengths, true), 6 + 3);
   EXPECT_EQ(attention_pairs(lengths, false), 9 + 4);
   const AttentionShape shape{8, 2, 64, true, 0.125};
-  EXPECT_EQ((AttentionForward{shape, 5, 5, 1, Dtype::bf16, 9}.cost().flops), 4.0 * 8 * 9 * 64);
-  EXPECT_EQ((AttentionBackward{shape, 5, 5, 1, Dtype::bf16, false, 9}.cost().flops),
-            10.0 * 8 * 9 * 64);
+  const execution::Cost forward = AttentionForward{shape, 5, 5, 1, Dtype::bf16, 9}.cost();
+  const execution::Cost backward = AttentionBackward{shape, 5, 5, 1, Dtype::bf16, false, 9}.cost();
+  EXPECT_EQ(forward.flops, 4.0 * 8 * 9 * 64);
+  EXPECT_EQ(backward.flops, 10.0 * 8 * 9 * 64);
+  EXPECT_EQ(forward.bytes, 5 * (2 * (8 + 8 + 2 + 2) * 64 + 4 * 8));
+  EXPECT_EQ(backward.bytes, 5 * (2 * (4 * 8 + 4 * 2) * 64 + 2 * 4 * 8));
 }
 
-// Of heads of 128 only the keys that a tile takes beyond those of its rows; narrower heads leave
-// products idle while scores become probabilities, and short documents while a tile begins.
+// Heads of 128 leave idle what masked keys take; narrower heads and short documents leave more.
 TEST(attention, narrow_heads_and_short_documents_leave_products_idle) {
   const auto idle = []<class Op>(Op op, std::int64_t head_dim, std::int64_t length) {
-    const std::int64_t lengths[] = {length};
     op.shape = {16, 16, head_dim, true, 0.125};
     op.tokens = op.queries = length;
     op.documents = 1;
     op.storage = Dtype::bf16;
-    op.scores = attention_pairs(lengths, true);
-    const execution::Cost one = op.cost();
-    return one.idle_flops / one.flops;
+    op.scores = length * (length + 1) / 2;
+    return op.cost().idle_flops / op.cost().flops;
   };
   EXPECT_NEAR(idle(AttentionForward{}, 128, 8192), 32 / 4096.5, 1e-12);
   EXPECT_NEAR(idle(AttentionBackward{}, 128, 8192), 128 / 4096.5, 1e-12);
