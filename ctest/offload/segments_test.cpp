@@ -254,6 +254,35 @@ TEST_F(segments, a_collective_inside_its_scope_is_inside_the_graph) {
   EXPECT_GT(outside, 0);
 }
 
+TEST_F(segments, a_collective_that_ends_its_scope_is_inside_the_graph) {
+  Program program("ends");
+  program.begin_section("only");
+  const Tensor x = program.scratch("x", Dtype::fp32, {64}),
+               y = program.output("y", Dtype::fp32, {64});
+  const auto append = [&](std::string name, Lane lane, std::vector<Use> uses) {
+    Op op;
+    op.name = std::move(name);
+    op.lane = lane;
+    op.uses = std::move(uses);
+    op.launch = [](Queue&, std::span<const View>) {};
+    program.append(std::move(op));
+  };
+  {
+    const auto scope = program.enter("layer", 0, 0);
+    append("makes", Lane::compute, {{x, Access::write}});
+    append("sums", Lane::comm, {{x, Access::update}});
+  }
+  append("reads", Lane::compute, {{x, Access::read}, {y, Access::write}});
+  program.finish();
+  const Plan plan =
+      offload::make_plan(program, {}, with({.mode = Mode::scopes, .scopes = {"layer"}}));
+  ASSERT_EQ(plan.segments.size(), 1U);
+  const auto sums = std::ranges::find_if(plan.steps, [&](const Step& step) {
+    return step.op >= 0 && describe(program, step) == "sums";
+  });
+  EXPECT_LT(sums - plan.steps.begin(), plan.segments[0].end);
+}
+
 TEST_F(segments, graphs_with_a_tail_take_turns_on_the_replay_queues) {
   const RandomProgram random({.seed = 6, .layers = 8});
   const Plan plan =
