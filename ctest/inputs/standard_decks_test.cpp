@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "execution/error.hpp"
 #include "inputs/deck/check.hpp"
 #include "inputs/deck/deck.hpp"
+#include "inputs/deck/shipped.hpp"
 
 namespace stowage::inputs {
 namespace {
@@ -184,6 +186,17 @@ TEST(standard_decks, qwen3_5_2b) {
   EXPECT_EQ(count(deck, '-'), 24);
   EXPECT_EQ(parameters(deck), 1'881'825'088);
   EXPECT_EQ(check_ranks(deck, 1), 1);
+}
+
+TEST(standard_decks, machines_are_told_in_the_order_of_their_names) {
+  try {
+    (void)shipped_file("--machine", "machines", "abacus");
+    ADD_FAILURE() << "no machine has this name";
+  } catch (const execution::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("h100, h100-x4, h200, h200-cluster, h200-x4"),
+              std::string::npos)
+        << error.what();
+  }
 }
 
 }  // namespace
