@@ -6,10 +6,13 @@
 #include <cmath>
 #include <csignal>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include "inputs/deck/sha256.hpp"
+#include "results/h5.hpp"
 #include "results/json_log.hpp"
 #include "results/line_file.hpp"
 #include "results/output_path.hpp"
@@ -85,6 +88,22 @@ TEST(part_file, unwritable_places_are_usage_errors) {
   require_writable(folder / "good.h5", FileKind::result_set);
   EXPECT_FALSE(fs::exists(folder / "good.h5"));
   EXPECT_FALSE(fs::exists(folder / "good.h5.part"));
+}
+
+TEST(part_file, a_schema_is_a_kind) {
+  const ScratchFolder folder;
+  for (const auto& [schema, kind] :
+       std::map<std::string, std::optional<FileKind>>{{"stowage-result", FileKind::result_set},
+                                                      {"stowage-dump", FileKind::dump},
+                                                      {"stowage-checkpoint", FileKind::checkpoint},
+                                                      {"thesis", std::nullopt}}) {
+    {
+      h5::File file = h5::File::create(folder / schema);
+      file.set_attributes({{"schema", schema}, {"schema_version", std::string("1.0")}});
+      file.close();
+    }
+    EXPECT_EQ(kind_of(folder / schema), kind) << schema;
+  }
 }
 
 TEST(part_file, a_file_of_somebody_else_is_refused_and_stays) {
