@@ -15,8 +15,8 @@ CASES = case = Cases()
 @case(ranks=4)
 def states_on_the_host_change_no_bit(r):
     keys = ["run.steps=3", "train.dtype=bf16", "parallel.bucket_elements=1024"]
-    ways = [["offload.states=all,gradients,parameters"],
-            ["offload.states=moments", "graphs.mode=step", "execution.delay_seed=5"],
+    everything = "offload.states=all,gradients,parameters"
+    ways = [[everything, "graphs.mode=step", "execution.delay_seed=5"],
             ["offload.states=all", "offload.states_fraction=0.5", *EVERYTHING_LEAVES,
              "graphs.mode=scopes", 'graphs.scopes=["layer"]']]
     for ranks, grid in ((1, []), (2, ["parallel.zero=1"]), (2, ["parallel.pipeline=2"]),
@@ -28,7 +28,7 @@ def states_on_the_host_change_no_bit(r):
             r.run("run.output=b.h5", *keys, *grid, *way, ranks=ranks)
             assert_equal("a.h5", "b.h5")
     r.run("run.output=a.h5", *keys)
-    r.run("run.output=b.h5", *keys, *ways[0], "execution.audit=true")
+    r.run("run.output=b.h5", *keys, everything, "execution.audit=true")
     assert_equal("a.h5", "b.h5")
 
 
