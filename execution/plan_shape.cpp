@@ -56,6 +56,8 @@ class ShapeCheck {
     if (place.end() > plan_.bytes[static_cast<int>(place.region)])
       fault("{} ends at byte {} of the {} region, which has {}", info.name, place.end(),
             name(place.region), plan_.bytes[static_cast<int>(place.region)]);
+    if (!away && place.region == Region::host && place.offset < end_of_homes_)
+      fault("{} lies in the bytes of homes on the host", info.name);
     const bool tenant = place.region == Region::persistent &&
                         (info.lifetime == Lifetime::saved || info.lifetime == Lifetime::scratch);
     if (tenant) return check_tenant(place);
@@ -74,8 +76,10 @@ class ShapeCheck {
     for (const Place& place : plan_.places) {
       if (!known(place.tensor)) continue;
       const Lifetime lifetime = program_.info(place.tensor).lifetime;
-      if (place.region == Region::host && is_persistent(lifetime))
+      if (place.region == Region::host && is_persistent(lifetime)) {
         homes_on_host_.insert(place.tensor.id);
+        end_of_homes_ = std::max(end_of_homes_, place.end());
+      }
       if (place.region != Region::persistent) continue;
       if (lifetime == Lifetime::gradient) {
         gradients_.begin = std::min(gradients_.begin, place.offset);
@@ -274,6 +278,7 @@ class ShapeCheck {
   std::vector<int> recorder_;                      ///< by event: the step that records it
   std::map<std::size_t, const Place*> outliving_;  ///< what outlives a step, by offset
   std::set<int> homes_on_host_;                    ///< what outlives a step there, by tensor id
+  std::size_t end_of_homes_ = 0;                   ///< in the host's region
   struct {
     std::size_t begin = SIZE_MAX, end = 0;
   } gradients_;  ///< from the first to the last of them

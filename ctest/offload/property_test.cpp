@@ -233,8 +233,8 @@ bool is_rule(const std::string& fault) {
   for (const char* words :
        {"may overtake", "may run beside", "records later", "lies only partly", "runs in section",
         "host address", "is recorded by", "the one before it ends at", "which outlives a step",
-        "not among gradients", "is not back in its home", "but its home is the host",
-        "is behind the join"})
+        "not among gradients", "in the bytes of homes", "is not back in its home",
+        "but its home is the host", "is behind the join"})
     if (fault.find(words) != std::string::npos) return true;
   return false;
 }

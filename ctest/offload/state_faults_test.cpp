@@ -238,6 +238,16 @@ TEST(state_faults, a_tensor_with_two_homes) {
   b.expect_caught({"state0 lies in the persistent region, but its home is the host"});
 }
 
+TEST(state_faults, another_tensor_in_the_bytes_of_a_home) {
+  Broken b;
+  const auto other = std::ranges::find_if(b.plan.places, [&](const Place& place) {
+    return b.made.program.info(place.tensor).name == "x1";
+  });
+  other->region = Region::host;
+  other->offset = b.plan.bytes[static_cast<int>(Region::host)] - kAlignment;
+  b.expect_caught({"x1 lies in the bytes of homes on the host"});
+}
+
 TEST(state_faults, an_op_beyond_its_window) {
   Broken b;
   Step& update = b.plan.steps[b.update(0, 0)];
