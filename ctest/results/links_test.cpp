@@ -114,6 +114,23 @@ TEST(link_lines, hosts_that_are_alike_are_one_matrix) {
   for (const std::string& line : lines) EXPECT_EQ(line.find("n9"), std::string::npos) << line;
 }
 
+TEST(link_lines, hosts_with_other_cards_are_not_alike) {
+  const auto first = [](const std::string& card) {
+    std::vector<RankInfo> ranks(4);
+    for (std::int64_t at = 0; at < 4; ++at) {
+      ranks[at].rank = at;
+      ranks[at].host = at < 2 ? "n1" : "n2";
+      ranks[at].gpu_links = fmt::format("{} NV18", at ^ 1);
+      ranks[at].nics = (at < 2 ? "mlx5_0 0000:3c:00.0 fabric 0" : card) + " PIX";
+    }
+    return link_lines(ranks).front();
+  };
+  EXPECT_EQ(first("mlx5_0 0000:3c:00.0 fabric 0"), "links of ranks 0-1 (alike: 2-3)");
+  for (const char* other : {"mlx5_1 0000:3c:00.0 fabric 0", "mlx5_0 0000:3d:00.0 fabric 0",
+                            "mlx5_0 0000:3c:00.0 fabric 1"})
+    EXPECT_EQ(first(other), "links of ranks 0-1") << other;
+}
+
 TEST(link_lines, what_nobody_knows_has_no_lines) {
   std::vector<RankInfo> ranks(2);
   ranks[1].rank = 1;
