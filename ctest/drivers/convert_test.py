@@ -466,13 +466,11 @@ def bad_folders_are_refused(p):
             tensors[change] = numpy.zeros(3, "f4")
         published.write_safetensors(folder / "model.safetensors", tensors)
         refused(folder, *says)
-    folder = fresh("whole_numbers")
-    model = folder / "model.safetensors"
+    model = (folder := fresh("whole_numbers")) / "model.safetensors"
     model.write_bytes(model.read_bytes().replace(b'"F32"', b'"I32"'))
     refused(folder, "is I32", "allowed: BF16, F32, F64")
-    folder = fresh("cut_off")
-    data = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(data[:-1])
+    model = (folder := fresh("cut_off")) / "model.safetensors"
+    model.write_bytes(model.read_bytes()[:-1])
     refused(folder, "truncated", "model.safetensors")
     pathlib.Path("it.toml").write_text("mine")
     p.refuse("convert", "import", FIXTURES / "llama" / "model", "--out", "ck", "--deck",

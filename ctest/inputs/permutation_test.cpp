@@ -30,6 +30,13 @@ TEST(permutation, hits_every_element_once) {
   }
 }
 
+/// The order of any version: whoever goes on with a run reads what it would have read.
+TEST(permutation, stays_as_it_is) {
+  using Order = std::vector<std::int64_t>;
+  EXPECT_EQ(order(1, 2, 5), (Order{0, 1, 2, 4, 3}));
+  EXPECT_EQ(order(1, 2, 16), (Order{0, 11, 9, 4, 7, 1, 15, 3, 6, 2, 12, 14, 13, 10, 5, 8}));
+}
+
 TEST(permutation, depends_on_seed_and_epoch_only) {
   const std::uint64_t seed = ctest::seed();
   EXPECT_EQ(order(seed, 0, 100), order(seed, 0, 100));
