@@ -11,7 +11,8 @@ void check(const Operands& operands, const Spec& spec, const BufferOf<View>& ope
   operands.require(index < whole.info->buffers.size(), "an operand has too few buffers");
   execution::TensorInfo alone = *whole.info;
   alone.buffers = {whole.buffer(index)};
-  check(operands, spec, View{whole.data.subspan(index, 1), &alone});
+  check(operands, spec,
+        RowsOf<View>({whole.data.subspan(index, 1), &alone}, operand.rows != execution::Range{}));
 }
 
 }  // namespace stowage::kernels

@@ -10,11 +10,13 @@ namespace stowage::kernels {
 template <class T>
 struct BufferOf {
   BufferOf() = default;
-  BufferOf(T of, int index = 0)  // NOLINT(google-explicit-constructor): the first one
-      : whole(of), buffer(index) {}
+  BufferOf(T of, int index = 0,  // NOLINT(google-explicit-constructor): the first one
+           execution::Range some = {})
+      : whole(of), buffer(index), rows(some) {}
 
   T whole = {};
   int buffer = 0;
+  execution::Range rows = {};  ///< of the first one, used in place; the range that means all: all
 };
 
 namespace detail {
@@ -44,11 +46,12 @@ using BufferOfType = typename detail::BufferOperand<T, Element>::Type;
 
 inline BufferOf<UseIndex> add_use(std::vector<execution::Use>& uses, const Spec& spec,
                                   const BufferOf<execution::Tensor>& operand) {
-  return {add_use(uses, spec, operand.whole), operand.buffer};
+  return {add_use(uses, spec, RowsOf(operand.whole, operand.rows)).whole, operand.buffer,
+          operand.rows};
 }
 inline BufferOf<execution::View> view_of(const BufferOf<UseIndex>& operand,
                                          execution::Views views) {
-  return {view_of(operand.whole, views), operand.buffer};
+  return {view_of(operand.whole, views), operand.buffer, operand.rows};
 }
 /// As a tensor that has this buffer alone.
 void check(const Operands& operands, const Spec& spec, const BufferOf<execution::View>& operand);

@@ -79,6 +79,39 @@ TEST(fp8_gpu, either_payload_can_be_left_out) {
   }
 }
 
+TEST(fp8_gpu, parts_have_the_scale_of_the_largest) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const Dtype storage : kDeviceTypes) {
+    const Quantise op{.rows = 144,
+                      .width = 272,
+                      .storage = storage,
+                      .payload = Dtype::e4m3,
+                      .transposed = false,
+                      .parts = 4};
+    const Arrays<Quantise> o = make_arrays(op, random);
+    for (const Values& amaxes : {Values{3, 5, 1000, 5}, {6, 0, 0, 0}, {0, 0, 0, 1e-30}}) {
+      set(o.amax, amaxes);
+      check_on_gpu(op, o, exact);
+    }
+    set(o.amax, {1, 1, 1, NAN});
+    EXPECT_TRUE(std::isnan(on_gpu(op, o, {o.scale})[0].values()[0]));
+  }
+}
+
+TEST(fp8_gpu, a_payload_is_transposed_as_it_is) {
+  STOWAGE_NEED_GPU();
+  Random random;
+  for (const Dtype format : {Dtype::e4m3, Dtype::e5m2})
+    for (const auto& [rows, width] :
+         {std::pair{16, 16}, {128, 128}, {144, 272}, {1008, 48}, {48, 10304}}) {
+      SCOPED_TRACE(testing::Message() << rows << " x " << width);
+      const TransposePayload op{
+          .rows = rows, .width = width, .storage = Dtype::bf16, .payload = format};
+      check_on_gpu(op, make_arrays(op, random), exact);
+    }
+}
+
 TEST(fp8_gpu, an_activation_is_rounded_to_storage_before) {
   STOWAGE_NEED_GPU();
   Random random;

@@ -94,6 +94,40 @@ TEST(fp8, payload_and_transpose_are_the_rounded_quotients) {
     }
 }
 
+TEST(fp8, parts_have_the_scale_of_the_largest) {
+  Random random;
+  for (const Dtype storage : kFloatingTypes) {
+    const Quantise op{
+        .rows = 16, .width = 32, .storage = storage, .payload = Dtype::e4m3, .parts = 3};
+    const Arrays<Quantise> o = make_arrays(op, random);
+    for (const auto& [amaxes, scale] : {std::pair{Values{448, 3, 5}, 1.0},
+                                        {{3, 1000, 5}, 4.0},
+                                        {{0, 0, 448 * 2}, 2.0},
+                                        {{1, NAN, 1}, NAN},
+                                        {{1, 1, INFINITY}, NAN}}) {
+      set(o.amax, amaxes);
+      run(op, o);
+      if (std::isnan(scale))
+        EXPECT_TRUE(std::isnan(o.scale.values()[0]));
+      else
+        EXPECT_EQ(o.scale.values(), Values{scale});
+    }
+  }
+}
+
+TEST(fp8, a_payload_is_transposed_as_it_is) {
+  Random random;
+  for (const Dtype storage : kFloatingTypes)
+    for (const Dtype format : kFormats) {
+      const TransposePayload op{.rows = 48, .width = 32, .storage = storage, .payload = format};
+      const Arrays<TransposePayload> o = make_arrays(op, random);
+      run(op, o);
+      const Values payload = o.payload.values(), turned = o.transposed.values();
+      for (std::size_t i = 0; i < 48; ++i)
+        for (std::size_t j = 0; j < 32; ++j) EXPECT_EQ(turned[48 * j + i], payload[32 * i + j]);
+    }
+}
+
 TEST(fp8, an_activation_is_rounded_to_storage_before) {
   Random random;
   constexpr std::int64_t kRows = 32, kWidth = 16;
@@ -185,6 +219,10 @@ TEST(fp8, what_hopper_cannot_do_is_refused) {
       message(Quantise{.rows = 16, .width = 16, .storage = Dtype::fp32, .payload = Dtype::bf16})
           .find("the payload is bf16"),
       std::string::npos);
+  EXPECT_NE(message(TransposePayload{
+                        .rows = 16, .width = 24, .storage = Dtype::fp32, .payload = Dtype::e4m3})
+                .find("the payload is (16, 24), both must be multiples of 16"),
+            std::string::npos);
   Fp8Product product{
       .m = 16, .n = 16, .k = 16, .storage = Dtype::fp32, .a = Dtype::e5m2, .b = Dtype::e5m2};
   EXPECT_NE(message(product).find("not e5m2 twice"), std::string::npos);

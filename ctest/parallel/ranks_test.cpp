@@ -63,6 +63,16 @@ TEST_F(ranks, a_tensor_of_several_buffers_is_not_exchanged) {
   EXPECT_THROW((void)data.broadcast(program, "broadcast", {payload, {}}, 0), execution::Error);
   EXPECT_THROW((void)data.exchange(program, "send", {{1, true, {payload, {0, 4}}, "q"}}),
                execution::Error);
+  // A rank's part of a gather is: its scale stays, and all ranks have that.
+  const execution::Tensor all = program.scratch("all", execution::Dtype::bf16, {16});
+  for (const execution::Op& op :
+       {data.all_gather_from(program, "gather", {payload, {}}, {all, {}}),
+        data.gather_ring(program, "ring", {payload, {}}, {all, {}}, {1})}) {
+    EXPECT_EQ(op.cost.bytes, 16);
+    EXPECT_EQ(op.uses.front().tensor, payload);
+  }
+  EXPECT_THROW((void)data.gather_ring(program, "ring", {payload, {0, 4}}, {payload, {}}, {1}),
+               execution::Error);
 }
 
 /// Ops of rank 1 of four, which are planned and never launched.

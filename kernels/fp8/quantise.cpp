@@ -38,13 +38,20 @@ int JoinLargestMagnitude::launch(const Operands<Pointers<S>>& o, void* stream) c
 
 Cost JoinLargestMagnitude::cost() const { return {0, bytes(rows * width, storage)}; }
 
-std::string Quantise::fault() const {
+namespace {
+
+std::string payload_fault(Dtype payload, std::string_view of, std::int64_t rows,
+                          std::int64_t width) {
   if (payload != Dtype::e4m3 && payload != Dtype::e5m2)
     return fmt::format("the payload is {}, it must be e4m3 or e5m2", name(payload));
   if (rows % 16 != 0 || width % 16 != 0)
-    return fmt::format("x is ({}, {}), both must be multiples of 16", rows, width);
+    return fmt::format("{} is ({}, {}), both must be multiples of 16", of, rows, width);
   return {};
 }
+
+}  // namespace
+
+std::string Quantise::fault() const { return payload_fault(payload, "x", rows, width); }
 
 template <class S>
 int Quantise::launch(const Operands<Pointers<S>>& o, void* stream) const {
@@ -54,6 +61,7 @@ int Quantise::launch(const Operands<Pointers<S>>& o, void* stream) const {
                                           .dtype = payload,
                                           .x = o.x,
                                           .amax = o.amax,
+                                          .parts = parts,
                                           .payload = o.payload,
                                           .scale = o.scale,
                                           .transposed = o.transposed,
@@ -67,8 +75,23 @@ Cost Quantise::cost() const {
                  written * bytes(rows * width, payload)};
 }
 
+std::string TransposePayload::fault() const {
+  return payload_fault(payload, "the payload", rows, width);
+}
+
+template <class S>
+int TransposePayload::launch(const Operands<Pointers<S>>& o, void* stream) const {
+  return fp8::launch(
+      fp8::TransposeArgs{
+          .rows = rows, .width = width, .payload = o.payload, .transposed = o.transposed},
+      stream);
+}
+
+Cost TransposePayload::cost() const { return {0, 2 * bytes(rows * width, payload)}; }
+
 STOWAGE_OPERATOR_RUN(LargestMagnitude)
 STOWAGE_OPERATOR_RUN(JoinLargestMagnitude)
 STOWAGE_OPERATOR_RUN(Quantise)
+STOWAGE_OPERATOR_RUN(TransposePayload)
 
 }  // namespace stowage::kernels

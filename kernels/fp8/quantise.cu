@@ -1,5 +1,5 @@
-// The largest magnitude of a tensor, and its 8-bit payload with the transpose of it; formulas in
-// quantise.hpp.
+// The largest magnitude of a tensor, its 8-bit payload with the transpose of it, and the transpose
+// of a payload; formulas in quantise.hpp.
 //
 // Bound by memory: an activation is applied to what was read, in both kernels, so that its result
 // never lies in memory. The first begins to read while amax is still being cleared, and a block of
@@ -117,30 +117,73 @@ __global__ void __launch_bounds__(kThreads, kBlocksEach)
 
 // 1.75 times a power of two is the largest value of either format.
 template <__nv_fp8_interpretation_t kFormat>
-__device__ __forceinline__ float scale_for(float amax) {
+__device__ __forceinline__ float scale_for(const float* amax, int parts) {
   constexpr int kLargestExponent = kFormat == __NV_E4M3 ? 8 : 15;
   constexpr std::uint32_t kLargestMantissa = 0x600000U;
-  const std::uint32_t bits = __float_as_uint(amax);
+  std::uint32_t bits = __float_as_uint(amax[0]);
+  for (int i = 1; i < parts; ++i) bits = max(bits, __float_as_uint(amax[i]));
   const int exponent = static_cast<int>(bits >> 23);
   if (exponent == 255) return __uint_as_float(0x7fc00000U);
   const int wanted = exponent - kLargestExponent + ((bits & 0x7fffffU) > kLargestMantissa ? 1 : 0);
   return __uint_as_float(static_cast<std::uint32_t>(max(wanted, 1)) << 23);
 }
 
+// The place of a thread in a tile. A warp: 4 neighbouring packs of columns by 8 neighbouring groups
+// of rows.
+struct Place {
+  int pack, group;
+  std::int64_t column, row;
+
+  __device__ Place() {
+    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+    pack = warp % 4 * 4 + lane % 4;
+    group = warp / 4 * 8 + lane / 4;
+    column = std::int64_t{blockIdx.x} * kTile + pack * kColumns;
+    row = std::int64_t{blockIdx.y} * kTile + group * kRows;
+  }
+};
+
+// Words of a tile's columns.
+using Words = std::uint32_t[kTile][kWordStride];
+
+// Leaves a thread's bytes, of which pairs of neighbouring columns lie together.
+__device__ __forceinline__ void leave_columns(const std::uint32_t (&pairs)[kRows][kColumns / 2],
+                                              const Place& place, Words& words) {
+#pragma unroll
+  for (int c = 0; c < kColumns / 2; ++c) {
+    const std::uint32_t upper = pairs[0][c] | pairs[1][c] << 16;
+    const std::uint32_t lower = pairs[2][c] | pairs[3][c] << 16;
+    words[place.pack * kColumns + 2 * c][place.group] = __byte_perm(upper, lower, 0x6420);
+    words[place.pack * kColumns + 2 * c + 1][place.group] = __byte_perm(upper, lower, 0x7531);
+  }
+}
+
+// Writes the tile's columns as rows of the transpose.
+__device__ __forceinline__ void write_columns(const Words& words, std::int64_t rows,
+                                              std::int64_t width, std::uint8_t* transposed) {
+  constexpr int kChunks = kTile / 16;  // of 16 rows
+#pragma unroll
+  for (int i = static_cast<int>(threadIdx.x); i < kTile * kChunks; i += kThreads) {
+    const int j = i / kChunks, first = i % kChunks * 4;
+    const std::int64_t to = std::int64_t{blockIdx.x} * kTile + j;
+    const std::int64_t from = std::int64_t{blockIdx.y} * kTile + first * kRows;
+    if (to < width && from < rows)
+      *reinterpret_cast<uint4*>(transposed + to * rows + from) = make_uint4(
+          words[j][first], words[j][first + 1], words[j][first + 2], words[j][first + 3]);
+  }
+}
+
 template <class S, __nv_fp8_interpretation_t kFormat, Source kSource>
 __global__ void __launch_bounds__(kThreads) quantise_kernel(const QuantiseArgs<S> args) {
-  __shared__ std::uint32_t words[kTile][kWordStride];
-  const float scale = scale_for<kFormat>(*args.amax);
+  __shared__ Words words;
+  const float scale = scale_for<kFormat>(args.amax, args.parts);
   const float inverse = 1.0F / scale;
   if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) {
     if (args.scale != nullptr) *args.scale = scale;
     if (args.transposed_scale != nullptr) *args.transposed_scale = scale;
   }
-  // A warp: 4 neighbouring packs of columns by 8 neighbouring groups of rows.
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int pack = warp % 4 * 4 + lane % 4, group = warp / 4 * 8 + lane / 4;
-  const std::int64_t column = std::int64_t{blockIdx.x} * kTile + pack * kColumns;
-  const std::int64_t row = std::int64_t{blockIdx.y} * kTile + group * kRows;
+  const Place place;
+  const std::int64_t column = place.column, row = place.row;
   constexpr int kLoads = kColumns * static_cast<int>(sizeof(S)) / 16;
   constexpr int kPack = kColumns / kLoads;
   if (column < args.width && row < args.rows) {
@@ -166,26 +209,31 @@ __global__ void __launch_bounds__(kThreads) quantise_kernel(const QuantiseArgs<S
         *reinterpret_cast<uint2*>(args.payload + (row + r) * args.width + column) =
             make_uint2(pairs[r][0] | pairs[r][1] << 16, pairs[r][2] | pairs[r][3] << 16);
     }
-#pragma unroll
-    for (int c = 0; c < kColumns / 2; ++c) {
-      const std::uint32_t upper = pairs[0][c] | pairs[1][c] << 16;
-      const std::uint32_t lower = pairs[2][c] | pairs[3][c] << 16;
-      words[pack * kColumns + 2 * c][group] = __byte_perm(upper, lower, 0x6420);
-      words[pack * kColumns + 2 * c + 1][group] = __byte_perm(upper, lower, 0x7531);
-    }
+    leave_columns(pairs, place, words);
   }
   if (args.transposed == nullptr) return;
   __syncthreads();
-  constexpr int kChunks = kTile / 16;  // of 16 rows
+  write_columns(words, args.rows, args.width, args.transposed);
+}
+
+__global__ void __launch_bounds__(kThreads) transpose_kernel(const TransposeArgs args) {
+  __shared__ Words words;
+  const Place place;
+  if (place.column < args.width && place.row < args.rows) {
+    std::uint32_t pairs[kRows][kColumns / 2];
 #pragma unroll
-  for (int i = static_cast<int>(threadIdx.x); i < kTile * kChunks; i += kThreads) {
-    const int j = i / kChunks, first = i % kChunks * 4;
-    const std::int64_t to = std::int64_t{blockIdx.x} * kTile + j;
-    const std::int64_t from = std::int64_t{blockIdx.y} * kTile + first * kRows;
-    if (to < args.width && from < args.rows)
-      *reinterpret_cast<uint4*>(args.transposed + to * args.rows + from) = make_uint4(
-          words[j][first], words[j][first + 1], words[j][first + 2], words[j][first + 3]);
+    for (int r = 0; r < kRows; ++r) {
+      const uint2 row = *reinterpret_cast<const uint2*>(
+          args.payload + (place.row + r) * args.width + place.column);
+      pairs[r][0] = row.x & 0xffffU;
+      pairs[r][1] = row.x >> 16;
+      pairs[r][2] = row.y & 0xffffU;
+      pairs[r][3] = row.y >> 16;
+    }
+    leave_columns(pairs, place, words);
   }
+  __syncthreads();
+  write_columns(words, args.rows, args.width, args.transposed);
 }
 
 unsigned tiles(std::int64_t extent) { return static_cast<unsigned>((extent + kTile - 1) / kTile); }
@@ -246,6 +294,13 @@ int launch(const QuantiseArgs<S>& args, void* stream) {
     else
       quantise_kernel<S, __NV_E5M2, kSource><<<blocks, kThreads, 0, on>>>(args);
   });
+  return cudaGetLastError();
+}
+
+int launch(const TransposeArgs& args, void* stream) {
+  if (args.rows == 0 || args.width == 0) return cudaSuccess;
+  const dim3 blocks(tiles(args.width), tiles(args.rows));
+  transpose_kernel<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(args);
   return cudaGetLastError();
 }
 

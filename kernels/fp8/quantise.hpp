@@ -61,8 +61,8 @@ struct JoinLargestMagnitude {
 
 /// payload (rows, width) = x / scale, rounded to `payload`, and its transpose (width, rows), as the
 /// products of Hopper want both; either may be left out. scale (1) is the least power of two with
-/// which amax fits; NaN if amax is not finite, so that whatever is made of it shows. Each of the
-/// two has it.
+/// which the largest amax fits; NaN if it is not finite, so that whatever is made of it shows. Each
+/// of the two has it.
 struct Quantise {
   static constexpr std::string_view kName = "quantise";
   std::int64_t rows, width;  ///< multiples of 16
@@ -70,11 +70,12 @@ struct Quantise {
   execution::Dtype payload;  ///< e4m3 or e5m2
   bool plain = true, transposed = true;
   std::optional<Activation> activation = {};
+  int parts = 1;  ///< of a tensor, which have one scale; x is one of them
 
   template <class T>
   struct Operands {
     InRows<T> x;
-    SumsIn<T> amax;
+    SumsIn<T> amax;  ///< (parts)
     BufferOfType<T, std::uint8_t> payload;
     BufferOfType<T, Sums> scale;
     BufferOfType<T, std::uint8_t> transposed;
@@ -83,11 +84,32 @@ struct Quantise {
   void each(auto&& f, auto&... o) const {
     const execution::Dtype wide = execution::accumulation(storage);
     f(in("x", storage, {rows, LargestMagnitude::source_width(activation, width)}), o.x...);
-    f(in("amax", wide, {1}), o.amax...);
+    f(in("amax", wide, {parts}), o.amax...);
     f(out("payload", payload, {rows, width}).when(plain), o.payload...);
     f(out("scale", wide, {1}).when(plain), o.scale...);
     f(out("transposed", payload, {width, rows}).when(transposed), o.transposed...);
     f(out("transposed_scale", wide, {1}).when(transposed), o.transposed_scale...);
+  }
+  /// Empty, or what is wrong with the sizes.
+  std::string fault() const;
+  STOWAGE_OPERATOR_MEMBERS;
+};
+
+/// transposed (width, rows) of a payload (rows, width): its scale is that of the payload.
+struct TransposePayload {
+  static constexpr std::string_view kName = "transpose_payload";
+  std::int64_t rows, width;  ///< multiples of 16
+  execution::Dtype storage;
+  execution::Dtype payload;  ///< e4m3 or e5m2
+
+  template <class T>
+  struct Operands {
+    BufferOfType<T, const std::uint8_t> payload;
+    Of<T, std::uint8_t> transposed;
+  };
+  void each(auto&& f, auto&... o) const {
+    f(in("payload", payload, {rows, width}), o.payload...);
+    f(out("transposed", payload, {width, rows}), o.transposed...);
   }
   /// Empty, or what is wrong with the sizes.
   std::string fault() const;

@@ -32,10 +32,17 @@ struct QuantiseArgs {
   execution::Dtype dtype;
   const S* x;
   const float* amax;
+  int parts;  ///< elements of amax
   std::uint8_t* payload;
   float* scale;
   std::uint8_t* transposed;
   float* transposed_scale;
+};
+
+struct TransposeArgs {
+  std::int64_t rows, width;
+  const std::uint8_t* payload;
+  std::uint8_t* transposed;
 };
 
 template <class S>
@@ -44,5 +51,6 @@ template <class S>
 int launch(const JoinLargestArgs<S>& args, void* stream);
 template <class S>
 int launch(const QuantiseArgs<S>& args, void* stream);
+int launch(const TransposeArgs& args, void* stream);
 
 }  // namespace stowage::kernels::fp8

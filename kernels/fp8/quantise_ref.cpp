@@ -67,7 +67,8 @@ template <class S>
 void Quantise::reference(const Operands<Pointers<S>>& o) const {
   using A = Accumulation<S>;
   execution::with_fp8_type(payload, [&]<class Format>() {
-    const double scale = scale_for<Format>(static_cast<double>(*o.amax));
+    const double scale =
+        scale_for<Format>(static_cast<double>(largest_magnitude(o.amax, std::int64_t{parts})));
     if (o.scale) *o.scale = static_cast<A>(scale);
     if (o.transposed_scale) *o.transposed_scale = static_cast<A>(scale);
     execution::host_for(rows, kRows, [&](std::int64_t begin, std::int64_t end) {
@@ -80,8 +81,18 @@ void Quantise::reference(const Operands<Pointers<S>>& o) const {
   });
 }
 
+template <class S>
+void TransposePayload::reference(const Operands<Pointers<S>>& o) const {
+  execution::host_for(rows, kRows, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      for (std::int64_t j = 0; j < width; ++j)
+        o.transposed[j * rows + i] = o.payload[i * width + j];
+  });
+}
+
 STOWAGE_REFERENCES(LargestMagnitude)
 STOWAGE_REFERENCES(JoinLargestMagnitude)
 STOWAGE_REFERENCES(Quantise)
+STOWAGE_REFERENCES(TransposePayload)
 
 }  // namespace stowage::kernels

@@ -64,13 +64,14 @@ class Attention final : public Mixer {
   }
 
   const std::vector<Parameter>& parameters() const override { return parameters_; }
-  Rounding input_rounding() const override { return qkv_.rounding(rows_.size()); }
+  Rounding input_rounding() const override { return qkv_.rounding(); }
 
   Tensor forward(Recorder& recorder, Tensor mine) const override {
     Saved& kept = recorder.kept<Saved>(*this);
     kept = {};
     kept.x = mine;
-    const AllRows x = rows_.gather_others(recorder, "x", mine);
+    const AllRows x =
+        rows_.gather_others(recorder, "x", qkv_.shared_input(recorder, "x", mine, rows_));
     core_->forward(
         recorder,
         [&](const QkvSection& section, Tensor to) { project(recorder, x, section, to, kept); },
@@ -113,8 +114,10 @@ class Attention final : public Mixer {
   Tensor backward(Recorder& recorder, Tensor dy_mine) const override {
     const std::int64_t n = recorder.tokens();
     const Saved& kept = recorder.kept<Saved>(*this);
-    const AllRows dy = rows_.gather_each(recorder, "dy", dy_mine);
-    const Tensor x = rows_.gather(recorder, "x_again", kept.x);
+    const AllRows dy =
+        rows_.gather_each(recorder, "dy", proj_.shared_gradient(recorder, "dy", dy_mine, rows_));
+    const Tensor x =
+        rows_.gather(recorder, "x_again", qkv_.shared_input(recorder, "x_again", kept.x, rows_));
     Tensor dout = recorder.scratch("dcore_out", {n, query_width(shape_)});
     for (const RowBlock& some : dy.blocks)
       proj_.backward_input(recorder, "proj_backward" + some.suffix, dy.of(some), {dout, some.rows});

@@ -92,7 +92,7 @@ Tensor FeedForward::hidden_gradient(Recorder& recorder, const std::string& name,
     fc2_.backward_input(recorder, name + "fc2_backward" + some.suffix, dy.of(some),
                         {dactive, some.rows});
   const Tensor dhidden = recorder.scratch(name + "dfc1", {n, fc1_.outputs()});
-  const Tensor amax = measure(recorder, fc1_.rounding(1), dhidden);
+  const Tensor amax = measure(recorder, fc1_.rounding(), dhidden);
   const Tensor dweight =
       gate_ ? recorder.scratch(name + "dgate_weight", recorder.accumulation(), {n}) : Tensor{};
   recorder.compute(name + "act_backward",

@@ -29,7 +29,16 @@ class FeedForward {
               std::string module, bool gated = false);
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
-  Rounding input_rounding(int sharers) const { return fc1_.rounding(sharers); }
+  Rounding input_rounding() const { return fc1_.rounding(); }
+  /// What `rows` gathers in place of x, or of dy, of this rank's rows: see Product.
+  Tensor shared_input(Recorder& recorder, const std::string& name, Tensor x,
+                      const SharedRows& rows) const {
+    return gate_ ? x : fc1_.shared_input(recorder, name, x, rows);  // a gate takes values
+  }
+  Tensor shared_gradient(Recorder& recorder, const std::string& name, Tensor dy,
+                         const SharedRows& rows) const {
+    return fc2_.shared_gradient(recorder, name, dy, rows);
+  }
 
   // Its products, on the rows of all ranks that share it, n of them: the caller exchanges them, and
   // puts what else there is to do beside that. `name` starts the names of the ops.

@@ -97,7 +97,7 @@ class GatedDelta final : public Mixer {
 
   const std::vector<Parameter>& parameters() const override { return parameters_; }
   Rounding input_rounding() const override {
-    const Rounding rounding = in_proj_.rounding(rows_.size());
+    const Rounding rounding = in_proj_.rounding();
     // The projection to decays reads the values once more in backward.
     return delta_.channel_decay ? std::min(rounding, Rounding::measured) : rounding;
   }
@@ -106,7 +106,7 @@ class GatedDelta final : public Mixer {
     const std::int64_t n = recorder.tokens();
     Saved& kept = recorder.kept<Saved>(*this);
     kept.x = mine;
-    const AllRows x = rows_.gather_others(recorder, "x", mine);
+    const AllRows x = rows_.gather_others(recorder, "x", shared_input(recorder, "x", mine));
     kept.in_proj = recorder.saved("in_proj_out", {n, delta_.projection()}, "delta_conv");
     if (delta_.channel_decay)
       kept.narrow = recorder.saved("decay_down_out", {n, delta_.decay_rank}, "delta_conv");
@@ -156,8 +156,9 @@ class GatedDelta final : public Mixer {
   Tensor backward(Recorder& recorder, Tensor dy_mine) const override {
     const std::int64_t n = recorder.tokens();
     const Saved& kept = recorder.kept<Saved>(*this);
-    const AllRows dy = rows_.gather_each(recorder, "dy", dy_mine);
-    const Tensor x = rows_.gather(recorder, "x_again", kept.x);
+    const AllRows dy = rows_.gather_each(recorder, "dy",
+                                         out_proj_.shared_gradient(recorder, "dy", dy_mine, rows_));
+    const Tensor x = rows_.gather(recorder, "x_again", shared_input(recorder, "x_again", kept.x));
     const Tensor dgated = recorder.scratch("dgated", {n, delta_.values()});
     for (const RowBlock& some : dy.blocks)
       out_proj_.backward_input(recorder, "out_proj_backward" + some.suffix, dy.of(some),
@@ -191,6 +192,10 @@ class GatedDelta final : public Mixer {
     Tensor halo, initial_state;  ///< from the tokens of other ranks, if there are any
   };
 
+  /// The projection to decays takes values.
+  Tensor shared_input(Recorder& recorder, const std::string& name, Tensor x) const {
+    return delta_.channel_decay ? x : in_proj_.shared_input(recorder, name, x, rows_);
+  }
   void project(Recorder& recorder, const AllRows& x, const Saved& kept) const {
     for (const RowBlock& some : x.blocks)
       in_proj_.forward(recorder, "in_proj" + some.suffix, x.of(some), {kept.in_proj, some.rows});

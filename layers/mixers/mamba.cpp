@@ -89,13 +89,14 @@ class Mamba final : public Mixer {
   }
 
   const std::vector<Parameter>& parameters() const override { return parameters_; }
-  Rounding input_rounding() const override { return in_proj_.rounding(rows_.size()); }
+  Rounding input_rounding() const override { return in_proj_.rounding(); }
 
   Tensor forward(Recorder& recorder, Tensor mine) const override {
     const std::int64_t n = recorder.tokens();
     Saved& kept = recorder.kept<Saved>(*this);
     kept.x = mine;
-    const AllRows x = rows_.gather_others(recorder, "x", mine);
+    const AllRows x =
+        rows_.gather_others(recorder, "x", in_proj_.shared_input(recorder, "x", mine, rows_));
     kept.zxbcdt = recorder.saved("in_proj_out", {n, mamba_.projection()},
                                  mamba_.form == Form::fused ? "mamba_ssm" : "mamba_conv");
     project(recorder, x, kept);
@@ -136,8 +137,10 @@ class Mamba final : public Mixer {
   Tensor backward(Recorder& recorder, Tensor dy_mine) const override {
     const std::int64_t n = recorder.tokens();
     const Saved& kept = recorder.kept<Saved>(*this);
-    const AllRows dy = rows_.gather_each(recorder, "dy", dy_mine);
-    const Tensor x = rows_.gather(recorder, "x_again", kept.x);
+    const AllRows dy = rows_.gather_each(recorder, "dy",
+                                         out_proj_.shared_gradient(recorder, "dy", dy_mine, rows_));
+    const Tensor x = rows_.gather(recorder, "x_again",
+                                  in_proj_.shared_input(recorder, "x_again", kept.x, rows_));
     const Tensor dgated = recorder.scratch("dgated", {n, mamba_.inner()});
     for (const RowBlock& some : dy.blocks)
       out_proj_.backward_input(recorder, "out_proj_backward" + some.suffix, dy.of(some),
@@ -145,7 +148,7 @@ class Mamba final : public Mixer {
     out_proj_.backward_weight(recorder, "out_proj_weight_backward", dy.all, kept.gated,
                               rows_.spare_weights());
     const Tensor dzxbcdt = recorder.scratch("din_proj_out", {n, mamba_.projection()});
-    const Tensor amax = measure(recorder, in_proj_.rounding(rows_.size()), dzxbcdt);
+    const Tensor amax = measure(recorder, in_proj_.rounding(), dzxbcdt);
     const Tensor dscan = norm_.backward(recorder, dgated, kept.y, kept.zxbcdt, dzxbcdt, amax);
     if (mamba_.form == Form::fused) {
       conv_scan_backward(recorder, kept, dscan, dzxbcdt);
@@ -181,8 +184,8 @@ class Mamba final : public Mixer {
   }
   /// Norm, gate and out_proj.
   Tensor finish(Recorder& recorder, Saved& kept) const {
-    kept.gated = norm_.forward(recorder, kept.y, kept.zxbcdt, "mamba_out_proj",
-                               out_proj_.rounding(rows_.size()));
+    kept.gated =
+        norm_.forward(recorder, kept.y, kept.zxbcdt, "mamba_out_proj", out_proj_.rounding());
     return rows_.reduce_each(
         recorder, "out", "delta", width_, [&](const SomeRows& out, const RowBlock& some) {
           out_proj_.forward(recorder, "out_proj" + some.suffix, {kept.gated, some.rows}, out);

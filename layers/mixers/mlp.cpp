@@ -12,11 +12,13 @@ class Mlp final : public Mixer {
         body_(place, place.config.mlp.ffn, "model.ffn_hidden_size", ".mlp", "mlp_act") {}
 
   const std::vector<Parameter>& parameters() const override { return body_.parameters(); }
-  Rounding input_rounding() const override { return body_.input_rounding(rows_.size()); }
+  Rounding input_rounding() const override { return body_.input_rounding(); }
 
   Tensor forward(Recorder& recorder, Tensor x) const override {
     recorder.kept<Input>(*this).x = x;
-    const Tensor active = body_.hidden(recorder, "", rows_.gather_others(recorder, "x", x));
+    const Tensor active = body_.hidden(
+        recorder, "",
+        rows_.gather_others(recorder, "x", body_.shared_input(recorder, "x", x, rows_)));
     return rows_.reduce_each(
         recorder, "out", "delta", width_,
         [&](const SomeRows& y, const RowBlock& some) { body_.out(recorder, "", active, y, some); });
@@ -26,8 +28,11 @@ class Mlp final : public Mixer {
   Tensor decode(Recorder& recorder, Tensor x) const override { return forward(recorder, x); }
 
   Tensor backward(Recorder& recorder, Tensor dy_mine) const override {
-    const AllRows dy = rows_.gather_each(recorder, "dy", dy_mine);
-    const Tensor x = rows_.gather(recorder, "x_again", recorder.kept<Input>(*this).x);
+    const AllRows dy =
+        rows_.gather_each(recorder, "dy", body_.shared_gradient(recorder, "dy", dy_mine, rows_));
+    const Tensor x =
+        rows_.gather(recorder, "x_again",
+                     body_.shared_input(recorder, "x_again", recorder.kept<Input>(*this).x, rows_));
     const Tensor dhidden = body_.hidden_gradient(recorder, "", dy, rows_.spare_weights());
     const Tensor dx = recorder.scratch("dx", {recorder.tokens(), width_});
     body_.input_gradient(recorder, "", dhidden, x, dx, false);

@@ -115,8 +115,8 @@ class Moe final : public Mixer {
   const std::vector<Parameter>& parameters() const override { return parameters_; }
   Rounding input_rounding() const override {
     // The router reads the values once more in backward.
-    return shared_ && shared_->input_rounding(1) != Rounding::none ? Rounding::measured
-                                                                   : Rounding::none;
+    return shared_ && shared_->input_rounding() != Rounding::none ? Rounding::measured
+                                                                  : Rounding::none;
   }
   std::vector<execution::TensorInfo> states(Precision precision) const override {
     return router_.states(precision);
@@ -248,7 +248,10 @@ class Moe final : public Mixer {
     if (shared_) {
       active = shared_->hidden(
           recorder, kShared,
-          one_exchange_ ? received : shared_rows_.gather_others(recorder, "shared_x", x));
+          one_exchange_ ? received
+                        : shared_rows_.gather_others(
+                              recorder, "shared_x",
+                              shared_->shared_input(recorder, "shared_x", x, shared_rows_)));
     }
     const Tensor y = recorder.scratch("out", {experts_.received(recorder), expert_width_});
     if (summed_together) shared_->out(recorder, kShared, active, y);
@@ -283,8 +286,11 @@ class Moe final : public Mixer {
                                  const AllRows& dy_all) const {
     if (one_exchange_)
       return {x, shared_->hidden_gradient(recorder, kShared, dy_all, spare_weights())};
-    const AllRows dy_shared = shared_rows_.gather_each(recorder, "shared_dy", dy);
-    const Tensor x_shared = shared_rows_.gather(recorder, "shared_x_again", kept.x);
+    const AllRows dy_shared = shared_rows_.gather_each(
+        recorder, "shared_dy", shared_->shared_gradient(recorder, "shared_dy", dy, shared_rows_));
+    const Tensor x_shared = shared_rows_.gather(
+        recorder, "shared_x_again",
+        shared_->shared_input(recorder, "shared_x_again", kept.x, shared_rows_));
     return {x_shared,
             shared_->hidden_gradient(recorder, kShared, dy_shared, WeightsPosition::in_place)};
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "execution/error.hpp"
+#include "layers/recording/roundings.hpp"
 
 namespace stowage::layers {
 
@@ -142,7 +143,9 @@ void SharedRows::gather_to(Recorder& recorder, const std::string& name, Tensor m
 Tensor SharedRows::made_for_all(Recorder& recorder, const std::string& name, Tensor mine) const {
   std::vector<std::int64_t> shape = recorder.buffer(mine).shape;
   shape.front() *= size();
-  return recorder.scratch(name, recorder.buffer(mine).dtype, std::move(shape));
+  const Tensor all = recorder.scratch(name, recorder.buffer(mine).dtype, std::move(shape));
+  if (is_payload(recorder, mine)) share_scale(recorder, mine, all);
+  return all;
 }
 
 SharedRows::Summands SharedRows::start(Recorder& recorder, const std::string& name,

@@ -74,7 +74,7 @@ struct AllRows {
 ///
 /// A rank begins with its own rows while those of others come, and ends with its own while what
 /// others need of its products goes to them. So what is exchanged lies beside products of the same
-/// layer.
+/// layer. Of rows of 8 bits the payload travels; all of them have one scale (roundings.hpp).
 class SharedRows {
  public:
   SharedRows() = default;

@@ -10,6 +10,8 @@ namespace {
 struct Roundings {
   std::map<std::pair<int, bool>, Tensor> magnitudes;
   std::map<std::pair<int, bool>, std::string> modules;
+  std::map<int, Tensor> scales;
+  std::map<int, SharedRounding> shared;
 };
 
 Roundings& roundings(Recorder& recorder) {
@@ -47,6 +49,25 @@ std::string_view module_of_payload(Recorder& recorder, Tensor x, bool activated)
   const auto& all = roundings(recorder).modules;
   const auto found = all.find({x.id, activated});
   return found == all.end() ? std::string_view() : found->second;
+}
+
+bool is_payload(Recorder& recorder, Tensor x) {
+  const execution::Dtype dtype = recorder.buffer(x).dtype;
+  return dtype == execution::Dtype::e4m3 || dtype == execution::Dtype::e5m2;
+}
+
+Tensor scale_of(Recorder& recorder, Tensor payload) {
+  const auto& all = roundings(recorder).scales;
+  const auto found = all.find(payload.id);
+  return found == all.end() ? payload : found->second;
+}
+
+void share_scale(Recorder& recorder, Tensor part, Tensor all) {
+  roundings(recorder).scales[all.id] = part;
+}
+
+SharedRounding& shared_rounding(Recorder& recorder, Tensor x) {
+  return roundings(recorder).shared[x.id];
 }
 
 }  // namespace stowage::layers

@@ -35,4 +35,20 @@ inline Tensor measure(Recorder& recorder, Rounding rounding, Tensor x) {
 /// What measure() gave, or none.
 Tensor magnitude(Recorder& recorder, Tensor x, bool activated);
 
+/// A tensor that products of 8 bits take as it is.
+bool is_payload(Recorder& recorder, Tensor x);
+/// The tensor whose second buffer is the scale of a payload: the payload's own, or that of this
+/// rank's part of it.
+Tensor scale_of(Recorder& recorder, Tensor payload);
+/// Says that `all` has the parts of several ranks, which have the scale of this rank's `part`.
+void share_scale(Recorder& recorder, Tensor part, Tensor all);
+
+/// What a recording keeps of a tensor that goes rounded to other ranks, none at first.
+struct SharedRounding {
+  Tensor magnitudes;  ///< (ranks) of the parts that ranks have, accum
+  Tensor payload;     ///< of this rank's part, with the scale of all
+  Tensor transposed;  ///< of a payload: its transpose
+};
+SharedRounding& shared_rounding(Recorder& recorder, Tensor x);
+
 }  // namespace stowage::layers

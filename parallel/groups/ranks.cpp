@@ -39,6 +39,12 @@ std::size_t bytes_of(const Program& program, const Piece& piece) {
   return static_cast<std::size_t>(count_of(program, piece)) *
          execution::size_bytes(dtype_of(program, piece));
 }
+/// Of the part that a rank gives to a gather: of a payload, whose scale all ranks have.
+std::size_t part_bytes(const Program& program, const Piece& part) {
+  const Range range = program.resolve({part.tensor, Access::read, part.range});
+  return static_cast<std::size_t>(range.end - range.begin) *
+         execution::size_bytes(dtype_of(program, part));
+}
 
 UseIndex use(Op& op, const Program& program, const Piece& piece, Access access) {
   return op.add_uses(program.uses(piece.tensor, range_of(program, piece), access));
@@ -278,13 +284,11 @@ Op RankGroup::reduce_partials(Program& program, std::string name, Piece piece, P
 Op RankGroup::all_gather_from(Program& program, std::string name, Piece share, Piece piece) const {
   Op op = begin(program, std::move(name), "all_gather", piece, 1.0 * (size() - 1) / size(),
                 dtype_of(program, piece));
-  STOWAGE_ASSERT(
-      bytes_of(program, share) * static_cast<std::size_t>(size()) == bytes_of(program, piece),
-      "{} gathers {} bytes from shares of {}", op.name, bytes_of(program, piece),
-      bytes_of(program, share));
+  const std::size_t bytes = part_bytes(program, share);
+  STOWAGE_ASSERT(bytes * static_cast<std::size_t>(size()) == bytes_of(program, piece),
+                 "{} gathers {} bytes from shares of {}", op.name, bytes_of(program, piece), bytes);
   const UseIndex own = op.add_use({share.tensor, Access::read, share.range});
   const UseIndex all = op.add_use({piece.tensor, Access::write, piece.range});
-  const std::size_t bytes = bytes_of(program, share);
   op.launch = [=, call = call(op.name)](Queue& q, Views v) {
     call->all_gather(q, call.index, own.in(v).as<void>(), all.in(v).as<void>(), bytes);
   };
@@ -293,7 +297,7 @@ Op RankGroup::all_gather_from(Program& program, std::string name, Piece share, P
 
 Op RankGroup::gather_ring(Program& program, std::string name, Piece mine, Piece piece,
                           const std::vector<int>& distances) const {
-  const std::size_t bytes = bytes_of(program, mine);
+  const std::size_t bytes = part_bytes(program, mine);
   STOWAGE_ASSERT(bytes * static_cast<std::size_t>(size()) == bytes_of(program, piece),
                  "{} gathers {} bytes from parts of {}", name, bytes_of(program, piece), bytes);
   Op op = begin(program, std::move(name), "all_gather", piece,

@@ -16,6 +16,7 @@
 namespace stowage::parallel {
 
 /// Elements of the only buffer of a tensor: what an exchange reads or writes, contiguous in memory.
+/// The part that a rank gives to a gather may be a payload whose scale all ranks have: it stays.
 struct Piece {
   execution::Tensor tensor;
   execution::Range range;
