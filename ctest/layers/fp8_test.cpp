@@ -152,6 +152,44 @@ TEST_F(fp8, factors_are_rounded_once) {
   }
 }
 
+/// How often two tensor ranks gather rows in a training step of one layer, in 8 bits and in bf16.
+std::pair<int, int> gathers(const std::string& pattern,
+                            const std::function<void(forecast::TrainerOptions&)>& adjust = {}) {
+  forecast::TrainerOptions options = tiny_options(pattern, Dtype::bf16);
+  quantise(options);
+  enlarge(options, 64);
+  options.model.mamba.heads = 32;  // a rank's rows of in_proj are a multiple of 16
+  options.model.delta.value_heads = 32;
+  if (adjust) adjust(options);
+  options.sharing.ranks = parallel::planned_ranks(parallel::fit_grid(2, 2), 0);
+  const forecast::TrainerPlan plan(options);
+  std::pair<int, int> found;
+  for (const execution::Op& op : plan.training()[0]->recorded.program.ops()) {
+    if (!op.communication || op.communication->kind != "all_gather" ||
+        op.name.find("layers.0") == std::string::npos)
+      continue;
+    if (op.communication->dtype == Dtype::e4m3) ++found.first;
+    if (op.communication->dtype == Dtype::bf16) ++found.second;
+  }
+  return found;
+}
+
+// Forward's rows, backward's of the gradient, and forward's once more, if products alone take them.
+TEST_F(fp8, tensor_ranks_gather_payloads_where_products_alone_take_rows) {
+  const std::pair payloads(3, 0), of_gradients(1, 2), values(0, 3);
+  for (const char* const pattern : {"M", "*", "-", "G"}) EXPECT_EQ(gathers(pattern), payloads);
+  EXPECT_EQ(gathers("*", use_gates), payloads);
+  EXPECT_EQ(gathers("G", use_gates), of_gradients) << "decays of channels take values";
+  EXPECT_EQ(gathers("E"), values) << "routed experts take values";
+  const auto latent = [](forecast::TrainerOptions& options) { options.model.moe.latent = 64; };
+  EXPECT_EQ(gathers("E", latent), payloads) << "the shared expert's own: narrow ones go by slots";
+  const auto gated = [&](forecast::TrainerOptions& options) {
+    latent(options);
+    use_gates(options);
+  };
+  EXPECT_EQ(gathers("E", gated), of_gradients) << "its gate takes values";
+}
+
 TEST_F(fp8, first_and_last_layers_stay_as_they_are) {
   const std::string pattern = every_kind() + "M";
   const int layers = static_cast<int>(pattern.size());

@@ -126,25 +126,26 @@ Product::Factor Product::quantise(Recorder& recorder, std::string_view name, con
 
 Tensor Product::shared_input(Recorder& recorder, const std::string& name, Tensor x,
                              const SharedRows& rows) const {
-  return quantised() ? shared(recorder, name, x, rows, formats.values()) : x;
+  return quantised() ? shared(recorder, name, x, rows, formats.values(), true) : x;
 }
 
 Tensor Product::shared_gradient(Recorder& recorder, const std::string& name, Tensor dy,
                                 const SharedRows& rows) const {
-  return quantised() ? shared(recorder, name, dy, rows, formats.gradients) : dy;
+  return quantised() ? shared(recorder, name, dy, rows, formats.gradients, false) : dy;
 }
 
 Tensor Product::shared(Recorder& recorder, const std::string& name, Tensor mine,
-                       const SharedRows& rows, Dtype format) const {
+                       const SharedRows& rows, Dtype format, bool again) const {
   if (rows.size() == 1) return mine;
   SharedRounding& known = shared_rounding(recorder, mine);
   if (known.payload) return known.payload;
   const InPlace record{recorder};
   if (!known.magnitudes) {
     const std::string called = name + "_amaxes";
-    // What comes of a message cannot be made again in backward: it stays.
-    known.magnitudes =
-        recorder.saved(called, recorder.accumulation(), {std::int64_t{rows.size()}}, "");
+    const std::vector<std::int64_t> ranks = {rows.size()};
+    // Kept, so that ranks need not exchange them again where backward rounds x again.
+    known.magnitudes = again ? recorder.saved(called, recorder.accumulation(), ranks, "")
+                             : recorder.scratch(called, recorder.accumulation(), ranks);
     rows.gather_to(recorder, called, largest(recorder, name, mine, record), known.magnitudes);
   }
   const std::string_view module =
@@ -156,7 +157,7 @@ Tensor Product::shared(Recorder& recorder, const std::string& name, Tensor mine,
   return payload;
 }
 
-/// Of a payload that ranks gathered, for all products that take it.
+/// Of a payload that ranks gathered, for all products that take it: at one position.
 template <class Record>
 Product::Payload Product::transposed(Recorder& recorder, std::string_view name, Tensor payload,
                                      const Record& record) const {

@@ -104,8 +104,9 @@ struct Product {
                   Tensor magnitudes = {}) const;
   Factor quantise(Recorder& recorder, std::string_view name, const ProductInput& x,
                   execution::Dtype format, const Wanted& wanted) const;
+  /// @param again backward rounds it once more, if its payload does not stay
   Tensor shared(Recorder& recorder, const std::string& name, Tensor mine, const SharedRows& rows,
-                execution::Dtype format) const;
+                execution::Dtype format, bool again) const;
   template <class Record>
   Payload transposed(Recorder& recorder, std::string_view name, Tensor payload,
                      const Record& record) const;
