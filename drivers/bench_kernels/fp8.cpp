@@ -74,6 +74,28 @@ class Quantised final : public OperatorCase<kernels::Quantise> {
   }
 };
 
+/// Bytes that only move.
+class Transposed final : public OperatorCase<kernels::TransposePayload> {
+ public:
+  Transposed(run::Gpu& gpu, const Shape& shape, std::int64_t seed)
+      : OperatorCase(gpu,
+                     {.rows = shape["n"],
+                      .width = shape["D"],
+                      .storage = Dtype::bf16,
+                      .payload = Dtype::e4m3},
+                     seed) {}
+  std::vector<Agreement> check(const std::string&) override {
+    const std::vector<double> plain = o_.payload->columns(0, kCheckedRows);
+    std::vector<double> turned(plain.size());
+    for (std::int64_t i = 0; i < op_.rows; ++i)
+      for (std::int64_t j = 0; j < kCheckedRows; ++j)
+        turned[static_cast<std::size_t>(j * op_.rows + i)] =
+            plain[static_cast<std::size_t>(i * kCheckedRows + j)];
+    return {{"transposed", relative_error(o_.transposed->rows(0, kCheckedRows), turned), 0, false,
+             some_of(kCheckedRows, op_.width, "columns")}};
+  }
+};
+
 Shape sizes(std::int64_t n, std::int64_t outputs, std::int64_t inputs) {
   return Shape{{"n", n}, {"M", outputs}, {"K", inputs}, {"fast", 0}};
 }
@@ -124,6 +146,9 @@ std::vector<Entry> fp8_entries() {
                                    Shape{{"n", 16384}, {"D", 8192}, {"act", 1}}}),
           operator_entry<Quantised>("quantise",
                                     "x (n, D), or relu(x)^2, and its transpose, as 8 bits", shapes),
+          operator_entry<Transposed>(
+              "transpose_payload", "8 bits (n, D) that ranks gathered",
+              {Shape{{"n", 16384}, {"D", 2048}}, Shape{{"n", 16384}, {"D", 4480}}}),
           product("fp8_forward", "y (n, M) = x w^T, e4m3 by e4m3", forward),
           product("fp8_backward_input", "dx (n, K) = dy w, e4m3 by e4m3", backward_input),
           product("fp8_backward_weight", "dw (M, K) fp32 = dy^T x, e4m3 by e4m3", backward_weight)};
