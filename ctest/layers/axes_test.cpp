@@ -30,7 +30,7 @@ TEST(axes, every_kind_equals_one_rank) {
       }
 }
 
-// Of shards, too, whatever states an optimizer has.
+// Of shards, too, with everything on the host, and whatever states an optimizer has.
 TEST(axes, another_optimizer_equals_one_rank) {
   const Axes axes;
   for (Case c : axes.grids())
@@ -39,6 +39,7 @@ TEST(axes, another_optimizer_equals_one_rank) {
       c.microbatches = 2;
       forecast::TrainerOptions options = options_of("M*-E", Dtype::fp64);
       options.state.optimizer = &kDescent;
+      if (zero) options.state.host.names = {"momentum", "gradient", "parameter"};
       SCOPED_TRACE(text(c, "M*-E"));
       axes.compare(options, c);
       if (testing::Test::HasFailure()) return;
