@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <sstream>
 
 #include "planted_secrets.hpp"
 #include "sample_result.hpp"
@@ -27,55 +28,21 @@ TEST(environment, is_an_allow_list_of_names) {
 }
 
 TEST(environment, the_list_has_names_of_each_of_its_rows) {
-  for (const char* name : {"CUDA_CACHE_DISABLE",
-                           "CUDA_HOME",
-                           "CUDA_VERSION",
-                           "NCCL_BUFFSIZE",
-                           "NCCL_CTA_POLICY",
-                           "NCCL_DEBUG_SUBSYS",
-                           "NCCL_IB_DISABLE",
-                           "NCCL_IB_HCA",
-                           "NCCL_IB_TC",
-                           "NCCL_LAUNCH_MODE",
-                           "NCCL_MAX_CTAS",
-                           "NCCL_MIN_CTAS",
-                           "NCCL_NET",
-                           "NCCL_NTHREADS",
-                           "NCCL_NVLS_ENABLE",
-                           "NCCL_P2P_LEVEL",
-                           "NCCL_PROTO",
-                           "NCCL_SHM_DISABLE",
-                           "NCCL_SOCKET_IFNAME",
-                           "NCCL_TOPO_FILE",
-                           "NCCL_WIN_STRIDE",
-                           "OMP_DYNAMIC",
-                           "OMP_WAIT_POLICY",
-                           "OMPI_COMM_WORLD_RANK",
-                           "OMPI_MCA_coll",
-                           "OMPI_MCA_io_x",
-                           "OMPI_MCA_op_x",
-                           "OMPI_MCA_pml_x",
-                           "OMPI_MCA_shmem_x",
-                           "PMIX_RANK",
-                           "SLURM_CLUSTER_NAME",
-                           "SLURM_GPUS",
-                           "SLURM_HINT",
-                           "SLURM_JOBID",
-                           "SLURM_LOCALID",
-                           "SLURM_NETWORK",
-                           "SLURM_NTASKS_PER_NODE",
-                           "SLURM_PROCID",
-                           "SLURM_STEP_ID",
-                           "SLURM_THREADS_PER_CORE",
-                           "STOWAGE_SEED",
-                           "UCX_LOG_LEVEL",
-                           "UCX_MEMTYPE_CACHE",
-                           "UCX_TCP_x",
-                           "UCX_ZCOPY_THRESH"})
-    EXPECT_TRUE(is_allowed_variable(name)) << name;
-  for (const char* part : {"ADDR", "AUTH", "CERT", "COMMENT", "CRED", "JWT", "KEY", "PASS", "PRIV",
-                           "PSK", "PWD", "SECRET", "TOK", "URI"})
-    EXPECT_FALSE(is_allowed_variable(std::string("UCX_IB_") + part)) << part;
+  std::istringstream names(
+      "CUDA_CACHE_DISABLE CUDA_HOME CUDA_VERSION NCCL_BUFFSIZE NCCL_CTA_POLICY "
+      "NCCL_DEBUG_SUBSYS NCCL_IB_DISABLE NCCL_IB_HCA NCCL_IB_TC NCCL_LAUNCH_MODE "
+      "NCCL_MAX_CTAS NCCL_MIN_CTAS NCCL_NET NCCL_NTHREADS NCCL_NVLS_ENABLE "
+      "NCCL_P2P_LEVEL NCCL_PROTO NCCL_SHM_DISABLE NCCL_SOCKET_IFNAME NCCL_TOPO_FILE "
+      "NCCL_WIN_STRIDE OMP_DYNAMIC OMP_WAIT_POLICY OMPI_COMM_WORLD_RANK OMPI_MCA_coll "
+      "OMPI_MCA_io_x OMPI_MCA_op_x OMPI_MCA_pml_x OMPI_MCA_shmem_x PMIX_RANK "
+      "SLURM_CLUSTER_NAME SLURM_GPUS SLURM_HINT SLURM_JOBID SLURM_LOCALID SLURM_NETWORK "
+      "SLURM_NTASKS_PER_NODE SLURM_PROCID SLURM_STEP_ID SLURM_THREADS_PER_CORE "
+      "STOWAGE_SEED UCX_LOG_LEVEL UCX_MEMTYPE_CACHE UCX_TCP_x UCX_ZCOPY_THRESH");
+  for (std::string name; names >> name;) EXPECT_TRUE(is_allowed_variable(name)) << name;
+  std::istringstream refused(
+      "ADDR AUTH CERT COMMENT CRED JWT KEY PASS PRIV PSK PWD SECRET TOK URI");
+  for (std::string part; refused >> part;)
+    EXPECT_FALSE(is_allowed_variable("UCX_IB_" + part)) << part;
 }
 
 TEST(environment, no_value_with_a_password_or_an_address_is_stored) {
