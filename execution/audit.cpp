@@ -61,6 +61,20 @@ std::size_t behind(const Operand& operand) {
   return operand.whole ? align_up(operand.bytes, operand.room) - operand.bytes : 0;
 }
 
+/// Bytes between the parts of a bucket and behind the last: they have no value.
+std::vector<Bytes> padding_of(const Program& program, Tensor tensor, int buffer) {
+  std::vector<Bytes> padding;
+  std::size_t at = 0;
+  for (const Use& part : program.uses(tensor, {}, Access::read)) {
+    const Bytes bytes = bytes_of(program, part, buffer);
+    if (at < bytes.begin) padding.push_back({at, bytes.begin});
+    at = bytes.end;
+  }
+  const std::size_t all = bytes_of(program, {tensor, Access::read, {}}, buffer).end;
+  if (at < all) padding.push_back({at, all});
+  return padding;
+}
+
 void protect(std::byte* begin, std::size_t bytes, int how) {
   const auto at = reinterpret_cast<std::uintptr_t>(begin) / kPage * kPage;
   const auto end = align_up(reinterpret_cast<std::uintptr_t>(begin) + bytes, kPage);
@@ -90,6 +104,7 @@ void Audit::open(const Program& program, const Plan& plan, const Step& step,
   program_ = &program;
   plan_ = &plan;
   operands_.clear();
+  std::vector<std::span<std::byte>> padding;
   const auto add = [&](std::size_t index, Bytes bytes, bool reads, bool writes) {
     const Place& place = plan.places[step.places[index]];
     auto* begin = static_cast<std::byte*>(addresses[index]);
@@ -115,8 +130,14 @@ void Audit::open(const Program& program, const Plan& plan, const Step& step,
     std::size_t next = 0;
     for_each_operand(program, op, step, [&](const Use& use, int place) {
       const int buffer = plan.places[place].buffer;
-      add(next++, bytes_of(program, use, buffer), use.access != Access::write,
-          use.access != Access::read);
+      const Bytes bytes = bytes_of(program, use, buffer);
+      for (const auto& [begin, end] : padding_of(program, use.tensor, buffer)) {
+        const std::size_t first = align_up(begin, kPage), last = end / kPage * kPage;
+        auto* at = static_cast<std::byte*>(addresses[next]) + first - bytes.begin;
+        if (plan.places[place].region != Region::host && first < last)
+          padding.emplace_back(at, last - first);
+      }
+      add(next++, bytes, use.access != Access::write, use.access != Access::read);
     });
   }
   watch().fault = nullptr;
@@ -126,6 +147,7 @@ void Audit::open(const Program& program, const Plan& plan, const Step& step,
     std::memset(operand.begin + operand.bytes, static_cast<int>(kCanary), behind(operand));
   }
   protect(arena_.data(), arena_.size(), PROT_NONE);
+  for (const std::span<std::byte> pages : padding) protect(pages.data(), pages.size(), PROT_READ);
   // A tensor may be an operand twice: what writes is opened last.
   for (const bool writes : {false, true})
     for (const Operand& operand : operands_)

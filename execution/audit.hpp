@@ -12,11 +12,12 @@ namespace stowage::execution {
 /// Checks that an op touches what it declares and nothing else (host backend).
 ///
 /// While an op runs, all pages of the device arena but those of its declared operands are made
-/// inaccessible, and those of operands that it only reads are made read-only. What it writes is
-/// filled with a pattern before, so that a value which it did not write is a NaN; the rest of the
-/// last page of each operand carries a canary. A fault is noted, the page is opened, and the op
-/// goes on: close() then says which op touched which address. Exact if every place starts on a
-/// page of its own (PlannerOptions::alignment of 4096).
+/// inaccessible, and those of operands that it only reads are made read-only, as is the padding of
+/// a bucket, which has no value and which exchanges read. What an op writes is filled with a
+/// pattern before, so that a value which it did not write is a NaN; the rest of the last page of
+/// each operand carries a canary. A fault is noted, the page is opened, and the op goes on: close()
+/// then says which op touched which address. Exact if every place starts on a page of its own
+/// (PlannerOptions::alignment of 4096).
 class Audit {
  public:
   explicit Audit(std::span<std::byte> arena);

@@ -27,9 +27,10 @@ def states_on_the_host_change_no_bit(r):
         for way in ways if ranks < 4 else ways[:1]:
             r.run("run.output=b.h5", *keys, *grid, *way, ranks=ranks)
             assert_equal("a.h5", "b.h5")
-    r.run("run.output=a.h5", *keys)
-    r.run("run.output=b.h5", *keys, everything, "execution.audit=true")
-    assert_equal("a.h5", "b.h5")
+    for ranks, grid in ((1, []), (2, ["parallel.zero=1"])):
+        r.run("run.output=a.h5", *keys, *grid, ranks=ranks)
+        r.run("run.output=b.h5", *keys, *grid, everything, "execution.audit=true", ranks=ranks)
+        assert_equal("a.h5", "b.h5")
 
 
 @case
