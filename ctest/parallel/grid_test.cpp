@@ -88,5 +88,16 @@ TEST(grid, describes_itself) {
   EXPECT_EQ(fit_grid(1).describe(), "1 rank");
 }
 
+TEST(grid, groups_have_the_names_of_decks) {
+  std::vector<std::string_view> names;
+  for (std::size_t which = 0; which < kGroups; ++which) {
+    names.push_back(name(static_cast<Group>(which)));
+    EXPECT_EQ(group_named(names.back()), static_cast<Group>(which)) << names.back();
+  }
+  EXPECT_EQ(names, (std::vector<std::string_view>{
+                       "world", "tensor", "context", "expert", "pipeline", "data", "experts",
+                       "dense_gradients", "expert_gradients", "replicated_gradients", "model"}));
+}
+
 }  // namespace
 }  // namespace stowage::parallel
