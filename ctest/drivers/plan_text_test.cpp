@@ -300,20 +300,26 @@ TEST(plan_text, a_slowdown_of_one_is_believed) {
 }
 
 TEST(plan_text, graphs_that_fork_are_counted) {
-  const auto counted = [](const std::string& mode) {
-    const std::string& text =
-        plan(tiny() + Words{"train.global_batch_size=16", "parallel.data=2", "graphs.mode=" + mode,
-                            "graphs.scopes=[\"layer\"]", "offload.policy=auto"});
+  const auto counted = [](const std::string& mode, const Words& policy) {
+    const std::string& text = plan(tiny() +
+                                   Words{"train.global_batch_size=16", "parallel.data=2",
+                                         "graphs.mode=" + mode, "graphs.scopes=[\"layer\"]"} +
+                                   policy);
     const std::vector<Words> found =
         find_all(text, "([0-9]+) graphs; copies inside ([0-9]+), collectives inside ([0-9]+)");
     EXPECT_EQ(found.size(), 1U) << text;
     return found.empty() ? Words{"0", "0", "0"} : found.front();
   };
-  const Words scopes = counted("scopes"), step = counted("step");
+  const Words none = {"offload.policy=auto"};
+  const Words scopes = counted("scopes", none), step = counted("step", none);
   EXPECT_GT(std::stoi(scopes[0]), 1);
   EXPECT_EQ(scopes[1] + scopes[2], "00");
   EXPECT_GE(std::stoi(step[0]), 1);
   EXPECT_GT(std::stoi(step[2]), 0);
+  const Words moved =
+      counted("step", {"offload.policy=manual", "offload.keep_exposed=false",
+                       "offload.modules=[\"mlp_act\"]", "offload.min_tensor_bytes=0"});
+  EXPECT_GT(std::stoi(moved[1]), 0);
 }
 
 }  // namespace

@@ -167,6 +167,17 @@ TEST(communication_trace, ranks_with_equal_programs_share_them) {
   EXPECT_EQ(traces[1].groups.front().members, (std::vector<int>{1, 4}));
 }
 
+TEST(communication_trace, large_counts_come_back) {
+  HandPlan plan("train", 1);
+  plan.join({plan.call("a", "data", kAll, 1, {0})});
+  const execution::PlannedProgram planned = plan.planned();
+  RankTrace trace = trace_communication(0, {&planned, 1});
+  std::vector<TracedProgram> programs = *trace.programs;
+  programs.front().ops.front().count = std::int64_t{1} << 40;
+  trace.programs = std::make_shared<const std::vector<TracedProgram>>(programs);
+  EXPECT_EQ(*from_bytes(std::vector{to_bytes(trace)}).front().programs, programs);
+}
+
 TEST(communication_trace, broken_bytes_are_refused) {
   HandPlan plan("train", 1);
   plan.join({plan.call("a", "data", kAll, 1, {0})});
