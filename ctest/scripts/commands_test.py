@@ -17,7 +17,7 @@ class Test(Tree):
             f"cmake --preset host -DSTOWAGE_TESTS=ON -DSTOWAGE_UNIT_TESTS=ON "
             f"-DSTOWAGE_WERROR=OFF {LAUNCHERS}",
             "cmake --build --preset host --parallel 3",
-            "ctest --preset host --parallel 4 --output-junit ctest.xml"])
+            "ctest --preset host --parallel 6 --output-junit ctest.xml"])
         self.assertEqual(self.phases(said), [("set-up and configure", 300, "ok"),
                                                   ("host build", 480, "ok"), ("tests", 600, "ok")])
         for line in ("CUDA compile           not run: preset host",
@@ -40,7 +40,7 @@ class Test(Tree):
                  "checkpoint.directory=runs/quickstart/checkpoint checkpoint.resume=never")
         self.assertEqual(self.calls[1:], [
             configured("host", unit="OFF"), "cmake --build --preset host --parallel 3",
-            "ctest --preset host --parallel 4 --output-junit ctest.xml -L unit",
+            "ctest --preset host --parallel 6 --output-junit ctest.xml -L unit",
             "python3 ctest/lint/tidy.py --tree build/host --jobs 3",
             configured("asan"), "cmake --build --preset asan --parallel 3",
             "ctest --preset asan --parallel 2", configured("host", "OFF", "OFF", "OFF"),
@@ -74,7 +74,7 @@ class Test(Tree):
         self.bash("scripts/test.sh", STOWAGE_PRESET="")
         build = "cmake --build --preset cuda --parallel 3"
         self.assertEqual(self.calls[-3:], [f"{build} --target stowage_cuda_objects", build,
-                         "ctest --preset cuda --parallel 4 --output-junit ctest.xml"])
+                         "ctest --preset cuda --parallel 6 --output-junit ctest.xml"])
 
     def test_help_and_unknown_words(self):
         for name in ("test", "dev", "quickstart", "fresh_root", "gpu_sanitize", "publish_gpu",
