@@ -114,7 +114,9 @@ endfunction()
 set(STOWAGE_ALL_SKIPPED
   "\\[  PASSED  \\] 0 tests\\.[\r\n]+(\\[  SKIPPED \\] [^\r\n]*[\r\n]+)+[^[]*$")
 
-set(STOWAGE_ONE_PROCESS OMP_WAIT_POLICY=passive OMP_PROC_BIND=false OPENBLAS_NUM_THREADS=1)
+# More tests run at a time than there are cores: threads that wait leave theirs.
+set(STOWAGE_NO_SPINNING OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1)
+set(STOWAGE_ONE_PROCESS ${STOWAGE_NO_SPINNING} OMP_PROC_BIND=false)
 
 # One ctest entry for the program. GTEST_FILTER in the environment names some of its cases.
 macro(stowage_test_program)
@@ -174,7 +176,7 @@ function(stowage_process_tests)
       set_tests_properties(${name} PROPERTIES
         TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT} PROCESSORS ${processors}
         LABELS "regression;process;${arg_LABELS}" SKIP_RETURN_CODE 77
-        ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1" ${arg_PROPERTIES})
+        ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1;${STOWAGE_NO_SPINNING}" ${arg_PROPERTIES})
       set(ranks "")
       math(EXPR found "${found} + 1")
     endif()
