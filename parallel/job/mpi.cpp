@@ -118,7 +118,7 @@ void finish(Start&& start) {
   wait(request);
 }
 
-/// For calls that MPI has in no form that returns at once: behind it they find all ranks there.
+/// Returns when all ranks are here: a blocking call behind it, which would poll, does not wait.
 void meet(MPI_Comm ranks) {
   finish([&](MPI_Request* request) { STOWAGE_MPI(MPI_Ibarrier(ranks, request)); });
 }
