@@ -128,8 +128,9 @@ class Proof {
   }
   const std::string& name_held(std::int64_t held) const { return contents_.name(content_of(held)); }
 
-  /// Parameters and optimizer states hold their values before the first step, and so does all that
-  /// has its home on the host: only in gradients on the device others may lie before their write.
+  /// Parameters and optimizer states hold their values before the first step. Of gradients on the
+  /// host a window may be loaded before their first write, which no op reads (touch()); where those
+  /// on the device are, others may lie.
   void place_persistent(int program) {
     program_ = program;
     for (std::size_t p = 0; p < plan().places.size(); ++p) {
@@ -262,9 +263,15 @@ class Proof {
     };
     for_each_place([&](Access how, std::size_t operand, const Place& place) {
       if (how == Access::write) return;
-      for_each_value(
-          versions_.read(step.op, operand, repetition_), place,
-          [&](Bytes bytes, std::int64_t held) { read(step, place, bytes, held, access); });
+      const std::int64_t never_written = held(content_at(place), 0);
+      const bool holds_none = current().info(place.tensor).lifetime == Lifetime::gradient;
+      for_each_value(versions_.read(step.op, operand, repetition_), place,
+                     [&](Bytes bytes, std::int64_t held) {
+                       if (holds_none && held == never_written)
+                         fault_of_no_write(step, place);
+                       else
+                         read(step, place, bytes, held, access);
+                     });
     });
     for_each_place([&](Access how, std::size_t operand, const Place& place) {
       if (how == Access::read) return;
@@ -350,6 +357,11 @@ class Proof {
 
   const Place& place_at(int index) const { return plan().places[index]; }
 
+  void fault_of_no_write(const Step& step, const Place& place) {
+    fault("{} reads {} before its write", describe(current(), step),
+          current().info(place.tensor).name);
+  }
+
   void read(const Step& step, const Place& place, Bytes bytes, std::int64_t wanted,
             ByteMap::Access access) {
     const std::string& tensor = current().info(place.tensor).name;
@@ -378,8 +390,7 @@ class Proof {
             reported = true;
           }
         });
-    if (known < bytes.end - bytes.begin && !reported)
-      fault("{} reads {} before its write", describe(current(), step), tensor);
+    if (known < bytes.end - bytes.begin && !reported) fault_of_no_write(step, place);
     map_of(place).read(bytes.begin, bytes.end, access);
   }
 

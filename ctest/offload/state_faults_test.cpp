@@ -365,14 +365,15 @@ struct Exchanged {
   Program program;
   Plan plan;
 
-  Exchanged() : program("exchanged", &layout) {
+  /// @param all_made the second gradient is, too
+  explicit Exchanged(bool all_made = true) : program("exchanged", &layout) {
     layout.open_bucket("bucket", "", Dtype::fp32, {}, Region::host);
     for (const char* name : {"g0", "g1"})
       layout.add(one_buffer(name, Dtype::fp32, {kElements}, Lifetime::gradient));
     layout.close();
     const Tensor g0 = program.add(layout.info("g0")), g1 = program.add(layout.info("g1"));
     append("make0", {{g0, Access::write}});
-    append("make1", {{g1, Access::write}});
+    if (all_made) append("make1", {{g1, Access::write}});
     append("sum", program.uses(program.find("bucket"), {}, Access::update));
     append("some", {{g1, Access::read, {300, 400}}, {g1, Access::read, {1000, 1100}}});
     program.finish();
@@ -413,6 +414,10 @@ TEST(state_faults, an_op_has_one_window_of_a_tensor) {
   const Place& window = made.plan.places[some.places[0]];
   EXPECT_EQ(window.first, kAlignment);  // 1200 is no address for a copy
   EXPECT_EQ(window.first + window.bytes, 1100 * sizeof(float));
+}
+
+TEST(state_faults, a_gradient_on_the_host_that_is_read_before_any_write) {
+  EXPECT_NE(Exchanged(false).faults().find("sum reads bucket before its write"), std::string::npos);
 }
 
 TEST(state_faults, a_bucket_loaded_before_a_part_is_written_back) {
