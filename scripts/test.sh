@@ -46,7 +46,7 @@ set_up() {
 failed_tests() { echo "build/$1/Testing/Temporary/LastTestsFailed.log"; }
 
 run_tests() {
-  # Three times as many at a time as there are cores: whole processes wait most of the time.
+  # Three a core at a time: whole processes wait for one another, for files and for timers.
   ctest --preset "$preset" --parallel "$((3 * $(nproc)))" --output-junit ctest.xml "$@"
 }
 

@@ -43,7 +43,7 @@ Tensor scale_of(Recorder& recorder, Tensor payload);
 /// Says that `all` has the parts of several ranks, which have the scale of this rank's `part`.
 void share_scale(Recorder& recorder, Tensor part, Tensor all);
 
-/// What a recording keeps of a tensor that goes rounded to other ranks, none at first.
+/// Tensors that belong to one whose rows go to other ranks in 8 bits; none at first.
 struct SharedRounding {
   Tensor magnitudes;  ///< (ranks) of the parts that ranks have, accum
   Tensor payload;     ///< of this rank's part, with the scale of all

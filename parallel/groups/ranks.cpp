@@ -39,7 +39,7 @@ std::size_t bytes_of(const Program& program, const Piece& piece) {
   return static_cast<std::size_t>(count_of(program, piece)) *
          execution::size_bytes(dtype_of(program, piece));
 }
-/// Of the part that a rank gives to a gather: of a payload, whose scale all ranks have.
+/// Bytes of the part that a rank gives to a gather; of a payload with its scale, the payload's.
 std::size_t part_bytes(const Program& program, const Piece& part) {
   const Range range = program.resolve({part.tensor, Access::read, part.range});
   return static_cast<std::size_t>(range.end - range.begin) *

@@ -16,7 +16,8 @@
 namespace stowage::parallel {
 
 /// Elements of the only buffer of a tensor: what an exchange reads or writes, contiguous in memory.
-/// The part that a rank gives to a gather may be a payload whose scale all ranks have: it stays.
+/// A rank's part of a gather may be a payload with its scale: the payload alone travels, since all
+/// ranks have the scale.
 struct Piece {
   execution::Tensor tensor;
   execution::Range range;
