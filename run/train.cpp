@@ -194,6 +194,7 @@ class Run {
     const std::int64_t last = inputs::read(deck_, &inputs::RunConfig::steps);
     const std::vector<std::string> said = checkpoints_.resume(trainer_, data_.train.get());
     rehearse();
+    checkpoints_.started();
     tokens_seen_ = checkpoints_.tokens_seen().value_or(
         static_cast<double>(checkpoints_.first_step()) * recording_.tokens_per_step());
     recording_.begin(trainer_.plan(), tokens_seen_);

@@ -62,6 +62,10 @@ class Checkpointing {
   /// @return lines for people on what it has more or less than the run keeps, which
   /// checkpoint.allow_changes allows
   std::vector<std::string> resume(Trainer& trainer, inputs::Loader* loader) const;
+  /// Nothing is resumed any more: closes the weights that the run started from.
+  void started() {
+    if (weights_) weights_->close();
+  }
   /// Loads the averages of what was found, into a trainer of weights alone.
   /// @throws Error (exit 2) if it has none
   void load_averages(Trainer& trainer) const;

@@ -30,10 +30,16 @@ class StartWeights {
   /// Copies them into the parameters, and the masters if there are any; on every rank.
   void load(const WholeTensors& tensors) const;
 
+  /// Nothing is loaded any more: their files are closed, so that one that is deleted leaves its room.
+  void close() {
+    folder_.reset();
+    checkpoint_.reset();
+  }
+
  private:
   std::string origin_;
   std::vector<std::string> changes_;
-  std::unique_ptr<FolderWeights> folder_;  ///< one of these two is there
+  std::unique_ptr<FolderWeights> folder_;  ///< one of these two, until closed
   std::unique_ptr<results::Checkpoint> checkpoint_;
 };
 
