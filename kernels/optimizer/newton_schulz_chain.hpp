@@ -13,7 +13,7 @@ namespace stowage::kernels::optimizer {
 using grouped::kTileRows;
 
 /// Columns of a tile.
-constexpr int kWidth = 176;
+constexpr int kWidth = 192;
 /// Of the last tiles of a row of tiles, where that is enough.
 constexpr int kNarrow = 128;
 /// Of a launch; five iterations have 18 products for each shape.

@@ -15,7 +15,7 @@
 // memory, and waits until what it reads is done: a counter of each matrix. A tile waits for earlier
 // ones alone, which blocks have taken that run, so no wait is for ever. The products are those of
 // ../grouped_mlp/grouped_mainloop.cuh: a producer warp fills a ring of stages, two consumer
-// warpgroups take tiles of 128 by 176 in turn. Another warp takes and awaits tiles ahead of them.
+// warpgroups take tiles of 128 by 192 in turn. Another warp takes and awaits tiles ahead of them.
 // Of a symmetric product only tiles that reach below the diagonal are multiplied. An epilogue
 // stores blocks of 8 x 8 on and below the diagonal, and each of those below it once more as its
 // mirror image, transposed on its way through shared memory; so every element has one writer.
@@ -45,13 +45,13 @@ constexpr int kKnown = 2;
 /// Operands of one product; transposed: contiguous along the output.
 template <bool kTransposedA, bool kTransposedB, int kTileWidth = kWidth>
 struct Factors : grouped::Operands<kTransposedA, kTransposedB, kTileWidth,
-                                   kConsumerWarps * StagedRows<kWidth>::kBytes, false, kTileRows,
-                                   ceil_div(kWidth, 64) * kDepth * 128> {
+                                   kConsumerWarps * StagedRows<kWidth>::kBytes> {
   static constexpr bool kFp16 = true;
 };
 using Plain = Factors<false, false>;
 using NarrowPlain = Factors<false, false, kNarrow>;
 using SecondAlong = Factors<false, true>;
+using NarrowSecondAlong = Factors<false, true, kNarrow>;
 using BothAlong = Factors<true, true>;
 using NarrowBothAlong = Factors<true, true, kNarrow>;
 using Sums = grouped::Sums<Plain>;
@@ -81,9 +81,8 @@ __device__ __forceinline__ Tile tile_of(const Product& p, int product, int index
     grouped::place<16>(local, ceil_div(p.rows, kTileRows), across, down, column);
     local = column;
   }
-  int narrow = (beside * kWidth - reached) / (kWidth - kNarrow);  // the last ones
-  if (p.along == Along::second) narrow = 0;
-  const int behind = local - (beside - min(narrow, beside));  // the first narrow one
+  const int narrow = (beside * kWidth - reached) / (kWidth - kNarrow);  // the last ones
+  const int behind = local - (beside - min(narrow, beside));            // the first narrow one
   return {product, matrix, down * kTileRows, local * kWidth - max(0, behind) * (kWidth - kNarrow),
           behind < 0 ? kWidth : kNarrow};
 }
@@ -168,14 +167,15 @@ __device__ __forceinline__ void load_tile(Shared& shared, RingPosition<Plain::kS
 /// Calls body<operands of the tile>().
 template <class Body>
 __device__ __forceinline__ void with_operands(const Product& p, const Tile& tile, Body&& body) {
+  const auto call = [&]<class Wide, class Narrow>() {
+    tile.width == kWidth ? body.template operator()<Wide>() : body.template operator()<Narrow>();
+  };
   if (p.along == Along::second)
-    body.template operator()<SecondAlong>();
+    call.template operator()<SecondAlong, NarrowSecondAlong>();
   else if (p.along == Along::both)
-    tile.width == kWidth ? body.template operator()<BothAlong>()
-                         : body.template operator()<NarrowBothAlong>();
+    call.template operator()<BothAlong, NarrowBothAlong>();
   else
-    tile.width == kWidth ? body.template operator()<Plain>()
-                         : body.template operator()<NarrowPlain>();
+    call.template operator()<Plain, NarrowPlain>();
 }
 
 /// One thread: loads what tiles are made of.
@@ -282,14 +282,11 @@ __device__ __forceinline__ void store_mirrored(const Staged& staged, const WarpR
 __device__ __forceinline__ void stage(const Staged& staged, const float (&sums)[kWidth / 2],
                                       const Product& p) {
   std::uint32_t pairs[kWidth / 4];
-  if (p.finish == Finish::last) {
+  const bool last = p.finish == Finish::last;
 #pragma unroll
-    for (int i = 0; i < kWidth / 4; ++i)
-      pairs[i] = pack_bf16(p.scale * sums[2 * i], p.scale * sums[2 * i + 1]);
-  } else {
-#pragma unroll
-    for (int i = 0; i < kWidth / 4; ++i) pairs[i] = pack_f16(sums[2 * i], sums[2 * i + 1]);
-  }
+  for (int i = 0; i < kWidth / 4; ++i)
+    pairs[i] = last ? pack_bf16(p.scale * sums[2 * i], p.scale * sums[2 * i + 1])
+                    : pack_f16(sums[2 * i], sums[2 * i + 1]);
   staged.stage(pairs);
 }
 
