@@ -33,6 +33,8 @@ if(STOWAGE_CUDA)
   find_package(CUDAToolkit REQUIRED)
   find_package(NCCL REQUIRED)
   find_package(cuDNN)
+  # Loaded at its first use, not linked: programs of the build tree look for it where it was found.
+  list(APPEND CMAKE_BUILD_RPATH "$<TARGET_FILE_DIR:CUDA::cublasLt>")
 endif()
 if(PROJECT_NAME STREQUAL "stowage")
   # The system's Python, because h5py and matplotlib are its packages. It reads metrics.toml.

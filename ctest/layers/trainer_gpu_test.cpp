@@ -1,6 +1,5 @@
 // Whole training steps on the GPU against the host backend: the same program and the same data.
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,6 +8,7 @@
 #include "ctest/kernels/need_gpu.hpp"
 #include "execution/cuda_backend.hpp"
 #include "execution/error.hpp"
+#include "execution/loaded_library.hpp"
 #include "tiny_model.hpp"
 
 namespace stowage::ctest {
@@ -158,13 +158,12 @@ TEST_F(trainer_gpu, repeats_to_the_bit) {
 bool others_on_gpu() {
   using Handle = void*;
   char bus[32] = {};
-  void* nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (nvml == nullptr || cudaDeviceGetPCIBusId(bus, sizeof bus, 0) != cudaSuccess) return false;
-  const auto start = reinterpret_cast<int (*)()>(dlsym(nvml, "nvmlInit_v2"));
-  const auto open = reinterpret_cast<int (*)(const char*, Handle*)>(
-      dlsym(nvml, "nvmlDeviceGetHandleByPciBusId_v2"));
-  const auto list = reinterpret_cast<int (*)(Handle, unsigned*, void*)>(
-      dlsym(nvml, "nvmlDeviceGetComputeRunningProcesses_v3"));
+  const auto nvml = execution::LoadedLibrary::if_found("libnvidia-ml.so.1");
+  if (cudaDeviceGetPCIBusId(bus, sizeof bus, 0) != cudaSuccess) return false;
+  auto* start = nvml.function<int()>("nvmlInit_v2");
+  auto* open = nvml.function<int(const char*, Handle*)>("nvmlDeviceGetHandleByPciBusId_v2");
+  auto* list =
+      nvml.function<int(Handle, unsigned*, void*)>("nvmlDeviceGetComputeRunningProcesses_v3");
   struct {
     unsigned pid;
     unsigned long long bytes;

@@ -1,6 +1,5 @@
 #include "kernels/linear/product_plan.hpp"
 
-#include <cublasLt.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include "execution/cuda_check.hpp"
 #include "execution/error.hpp"
+#include "kernels/linear/cublaslt.hpp"
 #include "kernels/machine.hpp"
 
 namespace stowage::kernels {
@@ -25,7 +25,7 @@ void check(cublasStatus_t code, const char* call,
            std::source_location at = std::source_location::current()) {
   if (code != CUBLAS_STATUS_SUCCESS)
     execution::throw_call_failed("cuBLASLt", call, static_cast<long long>(code),
-                                 cublasLtGetStatusString(code), at);
+                                 cublaslt().GetStatusString(code), at);
 }
 
 // One handle for each GPU, for the whole process: it holds no workspace and serves any stream.
@@ -36,7 +36,7 @@ cublasLtHandle_t library() {
   STOWAGE_CUDA(cudaGetDevice(&device));
   STOWAGE_ASSERT(device < kDevices, "GPU {}", device);
   cublasLtHandle_t& handle = handles[device];
-  if (handle == nullptr) check(cublasLtCreate(&handle), "cublasLtCreate");
+  if (handle == nullptr) check(cublaslt().Create(&handle), "cublasLtCreate");
   return handle;
 }
 
@@ -63,16 +63,16 @@ cudaDataType_t type(Dtype dtype) {
 cublasLtMatrixLayout_t layout(Dtype dtype, std::int64_t rows, std::int64_t columns,
                               std::int64_t stride, std::int64_t batch, std::int64_t batch_stride) {
   cublasLtMatrixLayout_t made = nullptr;
-  check(cublasLtMatrixLayoutCreate(&made, type(dtype), static_cast<std::uint64_t>(columns),
-                                   static_cast<std::uint64_t>(rows), stride),
+  check(cublaslt().MatrixLayoutCreate(&made, type(dtype), static_cast<std::uint64_t>(columns),
+                                      static_cast<std::uint64_t>(rows), stride),
         "cublasLtMatrixLayoutCreate");
   if (batch == 1) return made;
   const auto count = static_cast<std::int32_t>(batch);
-  check(cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
-                                         sizeof count),
+  check(cublaslt().MatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                            sizeof count),
         "cublasLtMatrixLayoutSetAttribute");
-  check(cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                         &batch_stride, sizeof batch_stride),
+  check(cublaslt().MatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                            &batch_stride, sizeof batch_stride),
         "cublasLtMatrixLayoutSetAttribute");
   return made;
 }
@@ -80,11 +80,11 @@ cublasLtMatrixLayout_t layout(Dtype dtype, std::int64_t rows, std::int64_t colum
 int attribute(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t name) {
   std::uint32_t value = 0;  // some are 16 bits wide: the rest stays zero
   std::size_t written = 0;
-  if (cublasLtMatmulAlgoConfigGetAttribute(&algorithm, name, &value, sizeof value, &written) ==
+  if (cublaslt().MatmulAlgoConfigGetAttribute(&algorithm, name, &value, sizeof value, &written) ==
       CUBLAS_STATUS_SUCCESS)
     return static_cast<int>(value);
   std::uint16_t narrow = 0;
-  check(cublasLtMatmulAlgoConfigGetAttribute(&algorithm, name, &narrow, sizeof narrow, &written),
+  check(cublaslt().MatmulAlgoConfigGetAttribute(&algorithm, name, &narrow, sizeof narrow, &written),
         "cublasLtMatmulAlgoConfigGetAttribute");
   return narrow;
 }
@@ -92,7 +92,7 @@ int attribute(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAtt
 template <class T>
 void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t name,
          T value) {
-  check(cublasLtMatmulPreferenceSetAttribute(preference, name, &value, sizeof value),
+  check(cublaslt().MatmulPreferenceSetAttribute(preference, name, &value, sizeof value),
         "cublasLtMatmulPreferenceSetAttribute");
 }
 
@@ -108,7 +108,7 @@ struct ProductPlan::State {
 
   explicit State(const ProductShape& s) : shape(s) {
     const bool ta = s.transpose_a == Transpose::yes, tb = s.transpose_b == Transpose::yes;
-    check(cublasLtMatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+    check(cublaslt().MatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
           "cublasLtMatmulDescCreate");
     const cublasOperation_t op_first = tb ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t op_second = ta ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -123,21 +123,21 @@ struct ProductPlan::State {
   }
   ~State() {
     for (cublasLtMatrixLayout_t one : {first, second, result})
-      if (one != nullptr) (void)cublasLtMatrixLayoutDestroy(one);
-    if (product != nullptr) (void)cublasLtMatmulDescDestroy(product);
+      if (one != nullptr) (void)cublaslt().MatrixLayoutDestroy(one);
+    if (product != nullptr) (void)cublaslt().MatmulDescDestroy(product);
   }
 
   template <class T>
   void describe(cublasLtMatmulDescAttributes_t name, T value) const {
-    check(cublasLtMatmulDescSetAttribute(product, name, static_cast<const void*>(&value),
-                                         sizeof value),
+    check(cublaslt().MatmulDescSetAttribute(product, name, static_cast<const void*>(&value),
+                                            sizeof value),
           "cublasLtMatmulDescSetAttribute");
   }
 
   // What the library's heuristics name for this product, best first by their estimate.
   std::vector<cublasLtMatmulHeuristicResult_t> heuristics(int most, std::uint32_t alignment) const {
     cublasLtMatmulPreference_t preference = nullptr;
-    check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
+    check(cublaslt().MatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
     set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
         std::uint64_t{kProductWorkspaceBytes});
     // Partial sums of a split product in fp32 only: never rounded to bf16 on their way.
@@ -150,9 +150,9 @@ struct ProductPlan::State {
     std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
     int count = 0;
     const cublasStatus_t code =
-        cublasLtMatmulAlgoGetHeuristic(library(), product, first, second, result, result,
-                                       preference, most, results.data(), &count);
-    (void)cublasLtMatmulPreferenceDestroy(preference);
+        cublaslt().MatmulAlgoGetHeuristic(library(), product, first, second, result, result,
+                                          preference, most, results.data(), &count);
+    (void)cublaslt().MatmulPreferenceDestroy(preference);
     if (code != CUBLAS_STATUS_NOT_SUPPORTED) check(code, "cublasLtMatmulAlgoGetHeuristic");
     results.resize(static_cast<std::size_t>(count));
     return results;
@@ -163,8 +163,8 @@ struct ProductPlan::State {
     for (const auto& one : found)
       if (std::memcmp(&one.algo, &algorithm, sizeof algorithm) == 0) return;
     cublasLtMatmulHeuristicResult_t accepted{};
-    if (cublasLtMatmulAlgoCheck(library(), product, first, second, result, result, &algorithm,
-                                &accepted) != CUBLAS_STATUS_SUCCESS ||
+    if (cublaslt().MatmulAlgoCheck(library(), product, first, second, result, result, &algorithm,
+                                   &accepted) != CUBLAS_STATUS_SUCCESS ||
         accepted.workspaceSize > kProductWorkspaceBytes)
       return;
     accepted.algo = algorithm;
@@ -243,12 +243,12 @@ void ProductPlan::run(int candidate, const void* a, const void* b, void* c, void
   if (scales.b != nullptr) s.describe(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales.b);
   const auto& found = s.found.at(static_cast<std::size_t>(candidate));
   const float one = 1, beta = s.shape.accumulate ? 1 : 0;
-  check(cublasLtMatmul(library(), s.product, &one, b, s.first, a, s.second, &beta, c, s.result, c,
-                       s.result, &found.algo, workspace, found.workspaceSize, stream),
+  check(cublaslt().Matmul(library(), s.product, &one, b, s.first, a, s.second, &beta, c, s.result,
+                          c, s.result, &found.algo, workspace, found.workspaceSize, stream),
         "cublasLtMatmul");
 }
 
-std::size_t product_library_number() { return cublasLtGetVersion(); }
+std::size_t product_library_number() { return cublaslt().GetVersion(); }
 
 std::string product_library() {
   const std::size_t v = product_library_number();

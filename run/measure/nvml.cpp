@@ -1,22 +1,13 @@
 #include "run/measure/nvml.hpp"
 
-#include <dlfcn.h>
-
 namespace stowage::run {
 
-Nvml::Nvml() : image_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
-  auto* start = reinterpret_cast<int (*)()>(address("nvmlInit_v2"));
+Nvml::Nvml() : library_(execution::LoadedLibrary::if_found("libnvidia-ml.so.1")) {
+  auto* start = library_.function<int()>("nvmlInit_v2");
   ready_ = start != nullptr && start() == 0;
 }
 
-Nvml::~Nvml() {
-  (void)call("nvmlShutdown");
-  if (image_ != nullptr) dlclose(image_);
-}
-
-void* Nvml::address(const char* name) const {
-  return image_ == nullptr ? nullptr : dlsym(image_, name);
-}
+Nvml::~Nvml() { (void)call("nvmlShutdown"); }
 
 Nvml::Device Nvml::device(const std::string& uuid) const {
   Device found = nullptr;

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "execution/loaded_library.hpp"
+
 namespace stowage::run {
 
 /// NVML, loaded at run time: on a machine without it every call fails. Its interface is stable, and
@@ -19,17 +21,15 @@ class Nvml {
   /// Whether a function is there and says that it worked.
   template <class... Arguments>
   bool call(const char* name, Arguments... arguments) const {
-    auto* function = reinterpret_cast<int (*)(Arguments...)>(ready_ ? address(name) : nullptr);
-    return function != nullptr && function(arguments...) == 0;
+    auto* function = library_.function<int(Arguments...)>(name);
+    return ready_ && function != nullptr && function(arguments...) == 0;
   }
 
   /// The GPU of a name as nvidia-smi writes it ("GPU-9f31…"); nullptr if it shows none.
   Device device(const std::string& uuid) const;
 
  private:
-  void* address(const char* name) const;
-
-  void* image_ = nullptr;
+  execution::LoadedLibrary library_;
   bool ready_ = false;
 };
 
