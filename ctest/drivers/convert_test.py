@@ -466,6 +466,9 @@ def bad_folders_are_refused(p):
             tensors[change] = numpy.zeros(3, "f4")
         published.write_safetensors(folder / "model.safetensors", tensors)
         refused(folder, *says)
+    folder = fresh("of_another_family")
+    published.write_safetensors(folder / "model.safetensors", {"lm_head.weight": numpy.zeros(3)})
+    refused(folder, "no tensor's name begins with backbone. or model.: no model of")
     model = (folder := fresh("whole_numbers")) / "model.safetensors"
     model.write_bytes(model.read_bytes().replace(b'"F32"', b'"I32"'))
     refused(folder, "is I32", "allowed: BF16, F32, F64")

@@ -387,6 +387,13 @@ def a_file_size_limit_is_a_full_disk(r):
         assert done.returncode == 4 and "File too large" in done.stderr, (done.returncode,
                                                                           done.stderr)
         assert os.listdir("ckpt") == ["lock"], os.listdir("ckpt")
+    dump = ["run.steps=1", "run.output=d.h5", "--dump-step", "1", "--dump"]
+    r.run(*dump, "whole.h5")
+    limit = os.path.getsize("whole.h5") - 1  # what fails to be written is the end, as it closes
+    done = subprocess.run(r.command(r.deck, *dump, "cut.h5"), env=r.env, capture_output=True,
+                          text=True, timeout=100, preexec_fn=limited)
+    assert done.returncode == 4 and "File too large" in done.stderr, (done.returncode, done.stderr)
+    assert not list(pathlib.Path(".").glob("cut.h5*"))
 
 
 @case(ranks=2)

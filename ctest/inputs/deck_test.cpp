@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include <regex>
 #include <set>
 
 #include "ctest/inputs/support.hpp"
+#include "inputs/deck/foreign_keys.hpp"
 #include "inputs/deck/help.hpp"
 #include "layers/recording/precision.hpp"
 
@@ -232,6 +234,19 @@ TEST(deck_errors, names_of_others_are_translated) {
   expect_parts(error_of_override("Max-Grad-Norm=1"), {"write optim.clip_grad"});
   expect_parts(error_of_override("train.batch_size=8"), {"train.global_batch_size"});
   expect_parts(error_of_override("include=a.toml"), {"top of a deck file"});
+}
+
+// The keys in an answer are those that the registry has now.
+TEST(deck_errors, every_name_of_others_has_an_answer_whose_keys_exist) {
+  const std::regex key("[a-z]+\\.[a-z][a-z0-9_]*");
+  for (const std::string_view name : foreign_keys()) {
+    const std::string answer(foreign_key(name));
+    EXPECT_FALSE(name.empty() || answer.empty()) << name;
+    EXPECT_FALSE(answer.starts_with("write ") && !std::regex_search(answer, key)) << answer;
+    for (std::sregex_iterator at(answer.begin(), answer.end(), key), end; at != end; ++at)
+      EXPECT_NE(find(at->str()), nullptr) << name << ": " << answer;
+  }
+  EXPECT_EQ(foreign_key("model.Initializer-Range"), "write model.init_std");
 }
 
 TEST(deck_errors, far_neighbours_are_not_named) {

@@ -2,6 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
+#include "offload/planner.hpp"
+#include "run/record/profile.hpp"
+
 namespace stowage::run {
 namespace {
 
@@ -58,6 +64,38 @@ TEST(copies, that_are_carried_hold_up_the_next_step) {
   EXPECT_EQ(modules[0].module, "states");
   EXPECT_NEAR(modules[0].waited_s, 0.1, 1e-9);
   EXPECT_NEAR(modules[0].d2h_s, 0.2, 1e-9);
+}
+
+// The copy of the output back is the only other op.
+TEST(profile, one_op_below_a_thousandth_of_the_step_is_counted_among_the_others) {
+  execution::Program program("profiled");
+  program.begin_section("step");
+  const execution::Tensor sum = program.output("sum", execution::Dtype::fp32, {1});
+  execution::Op slow;
+  slow.name = "layer/slow";
+  slow.uses = {{sum, execution::Access::write}};
+  slow.launch = [](execution::Queue& queue, std::span<const execution::View>) {
+    queue.enqueue([] { std::this_thread::sleep_for(std::chrono::milliseconds(40)); });
+  };
+  program.append(std::move(slow));
+  program.finish();
+  execution::PersistentLayout layout;
+  layout.close();
+  const execution::Plan plan = offload::make_plan(program, layout);
+  const auto backend = execution::make_host_backend();
+  execution::Device device(*backend, layout, plan.bytes[1], 0);
+  execution::Executor executor(program, plan, device);
+  std::string text;
+  const auto says = [&](const char* words) { return text.find(words) != std::string::npos; };
+  for (int tries = 0; tries < 50 && !says(" 1 others "); ++tries) {  // other work may hold it up
+    Profile profile(*backend, 1);
+    profile.begin(executor);
+    executor.step();
+    profile.end(1);
+    text = profile.text();
+  }
+  EXPECT_TRUE(says(" 1 others ")) << text;
+  EXPECT_TRUE(says("layer/slow")) << text;
 }
 
 }  // namespace

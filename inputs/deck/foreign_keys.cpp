@@ -203,6 +203,12 @@ std::string_view foreign_key(std::string_view key) {
   return row == kForeign.end() ? std::string_view{} : row->instead;
 }
 
+std::vector<std::string_view> foreign_keys() {
+  std::vector<std::string_view> names;
+  for (const Foreign& row : kForeign) names.push_back(row.name);
+  return names;
+}
+
 std::string instead_of(std::string_view key) {
   if (const std::string_view foreign = foreign_key(key); !foreign.empty())
     return std::string(foreign);
