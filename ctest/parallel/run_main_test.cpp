@@ -40,6 +40,13 @@ TEST(run_main, environment_error_on_all_ranks_is_one_message) {
   EXPECT_EQ(outcome.count("stowage: error: no GPU was found\n"), 1) << outcome.output;
 }
 
+TEST(run_main, an_mpi_that_is_not_for_all_threads_is_the_machines) {
+  const Outcome outcome = run("few_threads", 1);
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_EQ(outcome.count("MPI gives thread level 2, MPI_THREAD_MULTIPLE (3) is needed"), 1)
+      << outcome.output;
+}
+
 TEST(run_main, too_little_memory_is_the_machines) {
   for (const char* how : {"memory", "more_than_any"}) {
     const Outcome outcome = run(how, 2);

@@ -60,6 +60,17 @@ TEST(gradient_slice, agrees_with_every_form) {
   }
 }
 
+// Layers of a kind that is there already, of the model or of its further blocks, change nothing.
+TEST(gradient_slice, has_a_layer_of_each_kind) {
+  const auto flops = [](const char* pattern, const char* further) {
+    return GradientSlice::flops(
+        deck_of(kTiny, {std::string("model.pattern=") + pattern, "model.mtp_num_layers=1",
+                        std::string("model.mtp_pattern=") + further}));
+  };
+  EXPECT_EQ(flops("M-M-M-*", "*-*-*"), flops("M-*", "*-"));
+  EXPECT_GT(flops("M-*", "*-"), flops("M-*", "*"));
+}
+
 TEST(gradient_slice, tells_what_is_wrong) {
   const inputs::Deck deck = deck_of(kTiny);
   const auto expect_found = [&](Dtype dtype, const std::string& parameter, auto&& spoil) {

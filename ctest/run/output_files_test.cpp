@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "ctest/results/scratch_folder.hpp"
 #include "results/h5.hpp"
@@ -45,6 +46,8 @@ TEST(output_files, a_continuation_takes_the_name_of_a_stopped_run_only) {
     EXPECT_EQ(paths_of(name, kFirstStep).log, folder / "run.from_74.jsonl");
     EXPECT_EQ(paths_of(name, 0).result, name);  // a run from the start: the older set is kept
   }
+  std::ofstream(name) << "no file of ours";
+  EXPECT_EQ(paths_of(name, kFirstStep).result, beside);
 }
 
 }  // namespace
