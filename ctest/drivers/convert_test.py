@@ -441,9 +441,10 @@ def bad_folders_are_refused(p):
         assert not pathlib.Path("it.toml").exists() and not list(pathlib.Path().glob("ck/step*"))
 
     refused("nothing", "nothing/config.json")
-    folder = fresh("no_weights")
-    os.remove(folder / "model.safetensors")
+    os.remove((folder := fresh("no_weights")) / "model.safetensors")
     refused(folder, "neither", "model.safetensors")
+    published.write_safetensors(folder / "model.safetensors", {"lm_head.weight": numpy.zeros(3)})
+    refused(folder, "no tensor's name begins with backbone. or model.: no model of")
     for keys, says in (({"moe_latent_size": 64}, ["moe_latent_size", "64"]),
                        ({"num_nextn_predict_layers": 1}, ["no tensor 'mtp.layers."]),
                        ({"mtp_layers_block_type": ["moe", "rwkv"], "num_nextn_predict_layers": 1},
@@ -466,9 +467,6 @@ def bad_folders_are_refused(p):
             tensors[change] = numpy.zeros(3, "f4")
         published.write_safetensors(folder / "model.safetensors", tensors)
         refused(folder, *says)
-    folder = fresh("of_another_family")
-    published.write_safetensors(folder / "model.safetensors", {"lm_head.weight": numpy.zeros(3)})
-    refused(folder, "no tensor's name begins with backbone. or model.: no model of")
     model = (folder := fresh("whole_numbers")) / "model.safetensors"
     model.write_bytes(model.read_bytes().replace(b'"F32"', b'"I32"'))
     refused(folder, "is I32", "allowed: BF16, F32, F64")
@@ -563,10 +561,9 @@ def what_cannot_be_exported_or_started_is_refused(p):
     p.refuse("convert", "export", "ck", "--out", "", says=["--out", "names no folder"])
     os.symlink("nothing", "dangling")
     p.refuse("convert", "export", "ck", "--out", "dangling", says=["dangling", "already"])
-    p.refuse("convert", "import", model, "--out", "", "--deck", "b.toml", says=["--out"])
-    p.refuse("convert", "import", model, "--out", "new", "--deck", "", says=["--deck"])
-    p.refuse("convert", "import", model, "--out", "new", "--deck", "new/step_00000000.h5",
-             says=["--deck", "two outputs need two files"])
+    for out, deck, says in (("", "b.toml", "--out"), ("new", "", "--deck"),
+                            ("new", "new/step_00000000.h5", "two outputs need two files")):
+        p.refuse("convert", "import", model, "--out", out, "--deck", deck, says=[says])
     p.refuse("convert", "turn", says=["'turn'", "import, export"])
     assert not pathlib.Path("out").exists() and not pathlib.Path("out.part").exists()
     for key, says in (("model.mamba_dt_min=0.1", ["mamba_dt_min", "allow_changes"]),

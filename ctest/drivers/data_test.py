@@ -429,7 +429,11 @@ def statistics_propose_capacities(r):
             "data.validation_path=", "run.output=run.h5")
     with h5py.File("run.h5") as file:
         filled = file["/metrics/data/packing_efficiency"][()]
+        rates = [file["/metrics/train/" + name][()]
+                 for name in ("model_flops_per_s", "tokens_per_s")]
     assert abs(filled - found["best_fit"]["efficiency"]) < 1e-12
+    flops = found["best_fit"]["flop_per_token"]  # of a whole pass, the run had a few steps of it
+    assert 0.9 < flops * rates[1] / rates[0] < 1.1, (flops, rates)
 
 
 @case

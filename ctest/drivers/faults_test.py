@@ -45,6 +45,20 @@ def signals_are_heard_from_the_first_moment_on(r):
         assert len(list(pathlib.Path(folder).glob("step_*.h5"))) == 1
 
 
+@case
+def losses_of_sources_are_told_up_to_a_signal(r):
+    """Of the steps since the last line as well, whatever the interval."""
+    for name in ("one", "two"):
+        pathlib.Path(name).write_text("and the light of the sea " * 200)
+    process, _ = start(r, "stopped", "data.source=text", "data.mix=some=one,more=two",
+                       "model.vocab_size=256", "run.source_losses=true", "run.log_interval=100000")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=100)
+    with h5py.File("stopped.h5") as file:
+        series = file["series"]
+        assert series["source_loss/step"][-1] == series["train/step"][-1]
+
+
 @case(ranks=4)
 def a_second_signal_ends_at_once(r):
     for ranks in (1, 4):

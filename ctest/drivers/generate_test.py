@@ -218,10 +218,12 @@ def averages_are_evaluated_published_and_continued(r):
     assert digests["on"] == digests["off"] == digests["ck"], digests
     prompt = ["--prompt", "1 2 3", "--tokens", "4"]
     apart = ["checkpoint.directory="]
-    lines = [r.generate(*prompt, *more, keys=[*keys, *apart])[1]
-             for more in (("checkpoint.resume=ck/step_00000003.h5", "--weights", "ema"),
-                          ("checkpoint.resume=hf:out",))]
-    assert lines[0] == lines[1], lines
+    (said, lines), (of_out, lines_of_out) = (
+        r.generate(*prompt, *more, keys=[*keys, *apart])
+        for more in (("checkpoint.resume=ck/step_00000003.h5", "--weights", "ema"),
+                     ("checkpoint.resume=hf:out",)))
+    assert lines == lines_of_out, (lines, lines_of_out)
+    assert ", of step 3, averaged" in said and "averaged" not in of_out, (said, of_out)
     for name, weights in (("ema", "hf:out"), ("ema", "weights/step_00000000.h5"),
                           ("mean", "ck/step_00000003.h5")):
         r.refuse("--prompt", "1", "--tokens", "2", "--weights", name,

@@ -119,7 +119,9 @@ def what_each_module_does_is_kept(r):
     with h5py.File(os.path.join(r.folder, "modules.h5")) as file:
         rows = {(row["plan"].decode(), row["module"].decode()): row
                 for row in file["offload/modules"]}
-        bytes_out = file["samples/offload/deck/off"].attrs["bytes_out"]
+        about = dict(file["samples/offload/deck/off"].attrs)
+    bytes_out = about["bytes_out"]
+    assert 0 < about["predicted_rerun_s"] < about["predicted_time_s"], about
     moved = [row for (plan, _), row in rows.items() if plan == "deck/off" and row["copies"] > 0]
     assert {row["module"] for row in moved} == {b"mamba_in_proj", b"mamba_ssm"}, moved
     assert sum(row["offloaded_bytes"] for row in moved) == bytes_out > 0

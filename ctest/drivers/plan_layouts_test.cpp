@@ -88,6 +88,9 @@ TEST(plan_layouts, are_found_quickly) {
   EXPECT_TRUE(says(text, "# quick: "));
   EXPECT_EQ(found.at("quick"), true);
   EXPECT_EQ(found.at("ranks"), 8);
+  EXPECT_TRUE(
+      says(text, fmt::format("; possible: {}, planned: {}\n", found.at("possible").get<int>(),
+                             found.at("planned").get<int>())));
   ASSERT_EQ(found.at("layouts").size(), 2U) << found;
   const Json best = found["layouts"][0];
   EXPECT_LE(best.at("step_s"), found["layouts"][1].at("step_s"));
@@ -168,6 +171,7 @@ TEST(plan_layouts, are_found_and_planned) {
     double named = 0;
     for (const Words& part : find_all(other[3], "([+-][0-9.]+) ms")) named += std::stod(part[0]);
     EXPECT_NEAR(named, more, 0.15 * more + 0.2) << other[3];
+    EXPECT_FALSE(has(other[3], " others ")) << "parts that make up for each other: " << other[3];
   }
   // The search says of a layout what a plan of it says.
   for (const auto& [layout, took] : found) {

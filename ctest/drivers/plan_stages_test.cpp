@@ -154,6 +154,7 @@ TEST(plan_largest, sequence_grows_with_what_leaves) {
   const Words memory = {"machine.device_memory_bytes=2200MiB"};
   const std::string& text = plan(longest + memory);
   const std::string& shared = plan(longest + memory + Words{"parallel.context=2"});
+  EXPECT_TRUE(says(text, "# longest sequence of tiny on one device\n"));
   EXPECT_TRUE(says(shared, "on context 2, each one"));
   std::map<std::string, double> tokens;
   for (const std::string name :
@@ -208,6 +209,18 @@ TEST(plan_largest, model_grows_with_what_leaves) {
   EXPECT_TRUE(128 <= sides[0] && sides[0] < sides[1] && sides[1] <= sides[2]) << width;
   for (const int side : sides) EXPECT_EQ(side % 128, 0) << width;
   EXPECT_TRUE(says(width, "widest model of tiny, of the 4 layers M*-E, on one device"));
+  // All that a layer has grows with it: heads by whole groups, others by 128.
+  const auto grown = [&](const char* key, int value, int grain) {
+    const int grains = (value * sides[0] + 32 * grain - 1) / (32 * grain);
+    return fmt::format("model.{}={}", key, grains * grain);
+  };
+  const std::string& wide =
+      plan(tight + Words{"machine.device_memory_bytes=2600MiB", grown("hidden_size", 32, 1),
+                         grown("num_attention_heads", 4, 2), grown("mamba_num_heads", 4, 2),
+                         grown("ffn_hidden_size", 48, 128), grown("moe_ffn_hidden_size", 24, 128),
+                         grown("moe_shared_expert_hidden_size", 24, 128)});
+  for (const Words& row : find_all(width, "  all stays +[0-9]+ +([0-9.]+ M) "))
+    EXPECT_TRUE(says(wide, "# " + row[0] + " parameters"));
 }
 
 TEST(plan_largest, what_cannot_grow_is_refused) {

@@ -261,6 +261,8 @@ def predictions_stand_beside(r):
         assert (about["predicted_bubble"] > 0) == ("p2" in name), (name, about)
         median = numpy.median(times if times.ndim == 1 else times.max(axis=1))
         worst = max(worst, abs(about["predicted_time_s"] / median - 1))
+        row = next(line.split() for line in said.splitlines() if line.startswith(f"#   {name} "))
+        assert abs(float(row[-2]) - 1e3 * about["predicted_time_s"]) < 1e-3, row
     with h5py.File(os.path.join(r.folder, "curve.h5")) as file:
         assert numpy.isclose(file["metrics/scaling/worst_prediction"][()], worst, rtol=1e-12)
     assert "VALID" in r.tool("validate.py", "curve.h5")

@@ -412,17 +412,10 @@ def a_missing_value_fails_its_check(r):
 
 @case
 def a_stopped_run_is_judged_by_what_it_did(r):
-    for name in ("one", "two"):
-        pathlib.Path(name).write_text("and the light of the sea " * 200)
-    process, _ = start(r, "stopped", "checkpoint.directory=ckpt", "validate.val_loss_falling=true",
-                       "data.source=text", "data.mix=some=one,more=two", "model.vocab_size=256",
-                       "run.source_losses=true", "run.log_interval=100000")
+    process, _ = start(r, "stopped", "checkpoint.directory=ckpt", "validate.val_loss_falling=true")
     process.send_signal(signal.SIGUSR1)
     out, err = process.communicate(timeout=100)
     assert process.returncode == 75, (process.returncode, out, err)
-    with h5py.File("stopped.h5") as file:  # the last step is told, whatever the interval
-        series = file["series"]
-        assert series["source_loss/step"][-1] == series["train/step"][-1]
     # Without a checkpoint there is nothing to come back to.
     process, _ = start(r, "lost")
     process.send_signal(signal.SIGTERM)

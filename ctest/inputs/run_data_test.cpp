@@ -69,5 +69,27 @@ TEST(run_data, the_header_tells_what_is_masked_and_held_out) {
       << data.held_out_text(0);
 }
 
+TEST(run_data, capacities_are_those_of_the_deck_below_the_most_documents) {
+  using Counts = std::vector<std::int64_t>;
+  const auto of = [](std::vector<std::string> keys) {
+    keys.insert(keys.end(), {"model.pattern=M-", "data.source=synthetic"});
+    return capacities(Deck::parse("", "test", keys), 9);
+  };
+  EXPECT_EQ(of({}), Counts{9});
+  EXPECT_EQ(of({"data.max_documents=1"}), (Counts{1, 9}));
+  EXPECT_EQ(of({"data.max_documents=9"}), Counts{9});
+  EXPECT_EQ(of({"data.max_documents=1", "graphs.max_packed_seqs=[4,2,4,12]"}), (Counts{2, 4, 9}));
+}
+
+TEST(run_data, a_synthetic_stream_is_that_of_the_deck) {
+  const std::string keys[] = {"model.pattern=M-",           "data.source=synthetic",
+                              "data.synthetic_tokens=5000", "data.synthetic_document_length=30",
+                              "train.seq_length=4",         "train.global_batch_size=1"};
+  const Data data = open_data(Deck::parse("", "test", keys), 0, 1);
+  EXPECT_EQ(data.sources.front().tokens->tokens(), 5000);
+  const auto ends = data.sources.front().tokens->document_offsets();
+  EXPECT_NEAR(static_cast<double>(std::ssize(ends) - 1), 5000.0 / 30, 40);
+}
+
 }  // namespace
 }  // namespace stowage::inputs

@@ -76,7 +76,8 @@ TEST(safetensors, damaged_headers_are_named) {
   refuse(file_of("{" + a + "," + entry("b", "F32", "[2]", "[12,20]") + "}", 20), {"'b'", "hole"});
   refuse(file_of("{" + entry("a", "F32", "[3]", "[0,8]") + "}", 8), {"'a'", "12"});
   refuse(file_of("{" + entry("a", "F32", "[2]", "[8,0]") + "}", 8), {"'a'", "[8, 0)"});
-  refuse(file_of("{" + entry("a", "F31", "[2]", "[0,8]") + "}", 8), {"'a'", "F31"});
+  refuse(file_of("{" + entry("a", "F31", "[2]", "[0,8]") + "}", 8),
+         {"'a'", "F31", "not one of the format"});
   refuse(file_of("{" + entry("a", "F4", "[3]", "[0,2]") + "}", 2), {"'a'"});
   refuse(file_of("{" + entry("a", "F32", "[-2]", "[0,8]") + "}", 8), {"'a'", "-2"});
   refuse(file_of("{" + entry("a", "F32", "[1.5]", "[0,8]") + "}", 8), {"'a'", "1.5"});

@@ -46,6 +46,19 @@ struct Broken {
   }
 };
 
+TEST(faults, place_of_no_tensor_or_no_buffer_of_it) {
+  for (const int id : {-1, 1 << 20}) {
+    Broken b;
+    b.place("x").tensor.id = id;
+    b.expect_caught({"a place belongs to no tensor", std::to_string(id).c_str()});
+  }
+  for (const int buffer : {-1, 1}) {
+    Broken b;
+    b.place("x").buffer = buffer;
+    b.expect_caught({"a place of x is for buffer", std::to_string(buffer).c_str()});
+  }
+}
+
 TEST(faults, missing_edge_before_a_read) {
   Broken b;
   b.step("forward0/0").waits.clear();

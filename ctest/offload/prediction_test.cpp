@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "offload/prediction.hpp"
+#include "offload/state_windows.hpp"
 
 namespace stowage::ctest {
 namespace {
@@ -65,6 +66,19 @@ TEST(prediction, a_copy_is_slow_as_long_as_the_other_direction_is_busy) {
     EXPECT_NEAR(in_s, 4.0 / 3, 1e-3) << in_first;
     EXPECT_NEAR(out_s, 7.0 / 3, 1e-3) << in_first;
   }
+}
+
+// One op's windows are loaded while another's are used and those of a third are written back.
+TEST(prediction, windows_of_three_ops_are_there_at_once) {
+  const auto window = [](std::size_t bytes, int run, int stays_from = -1) {
+    return offload::StateWindow{.tensor = {}, .bytes = bytes, .run = run, .stays_from = stays_from};
+  };
+  std::vector<offload::SectionSchedule> sections(2);
+  sections[0].windows = {window(100, 0), window(300, 1), window(1, 1)};
+  sections[1].windows = {window(600, 0), window(600, 0, 1)};
+  EXPECT_EQ(offload::least_window_bytes(sections, 256), 3 * 768U);
+  sections[1].windows.back().stays_from = -1;
+  EXPECT_EQ(offload::least_window_bytes(sections, 256), 3 * 2 * 768U);
 }
 
 }  // namespace

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "ctest/parallel/mpi_support.hpp"
 #include "parallel/job/clock_offset.hpp"
+#include "parallel/job/waits.hpp"
 
 namespace stowage::parallel {
 namespace {
@@ -47,6 +50,43 @@ TEST_F(mpi, split_separates_colors) {
   const Communicator halves = world.split(world.rank() % 2, 0);
   EXPECT_EQ(halves.rank(), world.rank() / 2);
   EXPECT_EQ(halves.max(world.rank()), world.size() == 1 ? 0 : world.size() - 2 + world.rank() % 2);
+}
+
+// The last rank comes once it is told that another one waits; of a broadcast, the first.
+TEST_F(mpi, a_rank_that_waits_says_in_which_call) {
+  const int last = world.size() - 1;
+  if (last == 0) GTEST_SKIP() << "nobody to wait for";
+  const auto expect_call = [&](const char* name, int late, auto&& call) {
+    const int waiter = last - late;
+    std::string said;
+    std::thread looks;
+    if (world.rank() == waiter)
+      looks = std::thread([&] {
+        LongestWait wait;
+        for (; wait.lasts.count() <= 0; wait = longest_wait()) std::this_thread::yield();
+        said = wait.call;
+        STOWAGE_MPI(MPI_Send(nullptr, 0, MPI_BYTE, late, 0, MPI_COMM_WORLD));
+      });
+    if (world.rank() == late)
+      STOWAGE_MPI(MPI_Recv(nullptr, 0, MPI_BYTE, waiter, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    call();
+    if (!looks.joinable()) return;
+    looks.join();
+    EXPECT_EQ(said, name);
+  };
+  expect_call("MPI_Comm_dup", last, [&] { (void)world.duplicate(); });
+  expect_call("MPI_Comm_split", last, [&] { (void)world.split(0, 0); });
+  expect_call("MPI_Comm_split_type", last, [&] { (void)world.split_by_host(); });
+  expect_call("MPI_Barrier", last, [&] { world.barrier(); });
+  expect_call("MPI_Allreduce", last, [&] { (void)world.max(1); });
+  expect_call("MPI_Allreduce", last, [&] { (void)world.sum(1); });
+  expect_call("MPI_Gather", last, [&] { (void)world.gather("here"); });
+  expect_call("MPI_Bcast", 0, [&] { (void)world.broadcast("here"); });
+  std::byte byte{};
+  expect_call("MPI_Recv", last, [&] {
+    if (world.rank() == last) world.send({&byte, 1}, 0);
+    if (world.rank() == 0) world.receive({&byte, 1}, last);
+  });
 }
 
 TEST_F(mpi, communicators_move) {

@@ -84,6 +84,8 @@ TEST_F(audit, what_was_taken_out_is_missed) {
   EXPECT_EQ(ran.code, 1) << ran.output;
   expect_line(ran, "/metrics/kernels/scale/n8/ours/pct_ceiling: is missing");
   expect_line(ran, "/ceilings/gemm_bf16: is missing");
+  test::expect_error(execution::Exit::usage, {"--ceilings", "positive limits gemm_bf16"},
+                     [&] { (void)read_ceilings(ceilings, ""); });
 }
 
 TEST_F(audit, quantities_over_steps_are_numbers_that_can_be) {
