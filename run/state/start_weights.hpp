@@ -30,7 +30,8 @@ class StartWeights {
   /// Copies them into the parameters, and the masters if there are any; on every rank.
   void load(const WholeTensors& tensors) const;
 
-  /// Nothing is loaded any more: their files are closed, so that one that is deleted leaves its room.
+  /// Closes their files: one that is deleted then leaves its room on the disk. Nothing is loaded
+  /// behind it.
   void close() {
     folder_.reset();
     checkpoint_.reset();
