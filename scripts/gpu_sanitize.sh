@@ -25,7 +25,8 @@
 # - racecheck takes an arrival at an mbarrier for the lane alone that arrives, not for its warp,
 #   which has met before: a warp that writes words and whose first lane arrives, and one that waits
 #   and writes them, are reported; when all lanes arrive, they are not, also by way of a third warp.
-#   So slots of the weight gradients' way out, which pass so between warpgroups, are reported.
+#   So slots of the weight gradients' way out, which pass so between warpgroups, are reported, and
+#   tiles of Newton-Schulz, which its scheduler hands to warps.
 # - attention's tests write all of its memory first: initcheck would learn nothing.
 set -euo pipefail
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
