@@ -59,6 +59,28 @@ def losses_of_sources_are_told_up_to_a_signal(r):
         assert series["source_loss/step"][-1] == series["train/step"][-1]
 
 
+@case
+def weights_that_a_run_started_from_are_closed(r):
+    """A folder that is deleted while the run trains frees its disk space."""
+    published = pathlib.Path(__file__).parent / "interop/fixtures/nemotron_h/model"
+    model = shutil.copytree(published, pathlib.Path("model").resolve())
+    subprocess.run([pathlib.Path(r.train).with_name("stowage_convert"), "import", model,
+                    "--out", "ck", "--deck", "it.toml"], env=r.env, check=True, timeout=100)
+    r.deck = "it.toml"
+    for number, resume in enumerate((f"hf:{model}", "ck/step_00000000.h5")):
+        process, (pid,) = start(r, f"from{number}", "data.source=synthetic", "train.seq_length=16",
+                                "train.global_batch_size=2", "checkpoint.directory=",
+                                f"checkpoint.resume={resume}", "eval.steps=0",
+                                "validate.finite_differences=off")
+        held = [os.readlink(one) for one in pathlib.Path(f"/proc/{pid}/fd").iterdir()]
+        held += pathlib.Path(f"/proc/{pid}/maps").read_text().split()
+        process.kill()
+        process.communicate()
+        names = [pathlib.Path(one).name for one in held if one.startswith("/")]
+        assert f"from{number}.jsonl" in names, names
+        assert not {"model.safetensors", "step_00000000.h5"} & set(names), names
+
+
 @case(ranks=4)
 def a_second_signal_ends_at_once(r):
     for ranks in (1, 4):

@@ -62,7 +62,7 @@ class Checkpointing {
   /// @return lines for people on what it has more or less than the run keeps, which
   /// checkpoint.allow_changes allows
   std::vector<std::string> resume(Trainer& trainer, inputs::Loader* loader) const;
-  /// Nothing is resumed any more: closes the weights that the run started from.
+  /// Closes the weights that the run started from. resume() may not be called afterwards.
   void started() {
     if (weights_) weights_->close();
   }

@@ -30,8 +30,8 @@ class StartWeights {
   /// Copies them into the parameters, and the masters if there are any; on every rank.
   void load(const WholeTensors& tensors) const;
 
-  /// Closes their files: one that is deleted then leaves its room on the disk. Nothing is loaded
-  /// behind it.
+  /// Closes their files, so that a deleted one frees its disk space. Nothing can be loaded
+  /// afterwards.
   void close() {
     folder_.reset();
     checkpoint_.reset();
