@@ -27,8 +27,8 @@ OPTIMIZER = ["optim.lr=1e-2", "optim.schedule=constant", "optim.warmup_steps=0",
 class Programs:
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
-        # One of OpenBLAS's kernels, whatever the machine: two steps of Adam make the rounding of a
-        # gradient near 0 a whole step, so another order of its sum may pass TOLERANCE.
+        # The same kernels of OpenBLAS on every machine. Adam turns the rounding error of a gradient
+        # near 0 into a whole step, so kernels with another order of sums may exceed TOLERANCE.
         self.env = dict(os.environ, OPENBLAS_CORETYPE="Haswell",
                         OMP_NUM_THREADS="1", OMP_PROC_BIND="false",
                         OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
