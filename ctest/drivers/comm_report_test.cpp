@@ -75,6 +75,14 @@ TEST(comm_report, a_link_is_found_again) {
   EXPECT_EQ(forecast::worst_factor({1, 1}, std::vector{1.0, 1.0}, std::vector{4.0, 0.25}), 8);
 }
 
+TEST(comm_report, a_link_is_found_in_any_unit) {
+  const std::vector<double> bytes = {1, 2, 4, 8}, time_s = {1.25, 1.5, 2, 3};
+  const auto link = forecast::fit_link(bytes, time_s);
+  ASSERT_TRUE(link);
+  EXPECT_NEAR(link->latency_s, 1, 1e-9);
+  EXPECT_NEAR(link->bytes_per_s, 4, 1e-9);
+}
+
 TEST(comm_report, no_link_where_times_say_none) {
   const std::vector<double> bytes = {1000, 2000, 4000};
   EXPECT_FALSE(forecast::fit_link(std::span(bytes).first(2), std::vector<double>{1.0, 2.0}));

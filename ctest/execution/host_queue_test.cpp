@@ -1,6 +1,7 @@
 // Queues of the host backend: order, threads, errors and random delays.
 #include <algorithm>
 #include <atomic>
+#include <ctime>
 #include <numeric>
 #include <set>
 
@@ -195,6 +196,18 @@ TEST_P(host_queue, exception_under_way_drops_work_not_begun) {
   } catch (const std::runtime_error&) {
   }
   EXPECT_EQ(ran, 1);
+}
+
+/// A delayed task is waited for without the lock that others need, and without a processor.
+TEST(host_delays, a_task_that_waits_for_its_time_takes_no_processor) {
+  const auto backend = make_host_backend({.delay_seed = 1, .max_delay_s = 0.02});
+  const auto queue = backend->make_queue(Lane::compute, "compute");
+  const double begin_s = steady_seconds();
+  const std::clock_t begin = std::clock();
+  for (int i = 0; i < 4; ++i) queue->enqueue([] {});
+  queue->synchronize();
+  const double busy_s = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  EXPECT_LT(busy_s, 0.2 * (steady_seconds() - begin_s));
 }
 
 TEST_P(host_queue, refuses_queues_and_events_of_another_backend) {

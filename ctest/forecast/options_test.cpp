@@ -81,5 +81,14 @@ TEST(options, words_of_a_key_are_told_apart) {
            {"offload.modules=[\"mlp_norm\"]"});
 }
 
+TEST(options, only_what_saves_has_room_for_a_copy_of_its_state) {
+  const inputs::Deck deck = deck_of({"checkpoint.directory=saved", "checkpoint.copy=device"});
+  for (const bool saves : {false, true}) {
+    const TrainerOptions options = trainer_options(
+        deck, {.saves = saves}, 4, parallel::planned_ranks({}, 0), parallel::RankOrder::partial);
+    EXPECT_EQ(options.state_copy, saves);
+  }
+}
+
 }  // namespace
 }  // namespace stowage::forecast

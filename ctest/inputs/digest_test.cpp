@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <span>
 #include <vector>
+
+#include "inputs/deck/xxh64.hpp"
 
 namespace stowage::inputs {
 namespace {
@@ -41,6 +44,15 @@ TEST(digest, every_token_and_boundary_counts) {
       EXPECT_NE(digest(Tokens(stream, {0, 1, count})), whole);
     }
   }
+}
+
+TEST(digest, a_short_stream_is_read_once) {
+  const std::vector<std::int64_t> offsets = {0, 2, 3};
+  const std::vector<std::int32_t> stream = {5, 6, 7};
+  Xxh64 hash;
+  hash.update(std::as_bytes(std::span(offsets)));
+  hash.update(std::as_bytes(std::span(stream)));
+  EXPECT_EQ(digest(Tokens(stream, offsets)), hash.hex());
 }
 
 TEST(digest, long_streams_are_sampled_from_end_to_end) {

@@ -75,7 +75,7 @@ TEST(file_form, json_lines_are_refused_unless_they_are_asked_for_as_text) {
 TEST(file_form, text_in_braces_is_text) {
   for (const char* text : {"{a set} of words\n", "{\n  \"text\": \"JSON over several lines\"\n}\n",
                            "{\n", "{}\n", "{", "{ \"quoted\" words }\n", "[1] a note\n",
-                           "# {\"text\": 1}\n", "BZh, a word\n", "PK stands for\n"})
+                           "# {\"text\": 1}\n", "BZh, a word\n", "BZx91AY&SY\n", "PK stands for\n"})
     EXPECT_TRUE(is_text(text)) << text;
 }
 

@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <set>
 
 #include "ctest/inputs/loader_support.hpp"
 #include "inputs/data/digest.hpp"
+#include "inputs/data/formats.hpp"
 #include "inputs/data/token_source.hpp"
 
 namespace stowage::inputs {
@@ -49,6 +51,20 @@ TEST(masked_source, only_masked_tokens_are_targets) {
   const Loader longer(*more, {0, 8}, options);
   EXPECT_EQ(Filling(longer, 0, 8, 2).filled.targets, 4);
   EXPECT_EQ(longer.global_targets(), 4);
+}
+
+/// Longer masks are not looked through as a run starts.
+TEST(masked_source, a_mask_without_a_target_is_refused_up_to_the_length_that_is_checked) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("none.mask", "");
+  const auto masked = [&](std::int64_t tokens) {
+    std::filesystem::resize_file(path, static_cast<std::uintmax_t>(tokens));
+    return detail::with_mask(
+        open_source({.kind = SourceKind::synthetic, .synthetic_tokens = tokens}), path);
+  };
+  const std::int64_t checked = std::int64_t{1} << 26;
+  expect_parts(usage_error([&] { (void)masked(checked); }), {path, "no byte of it is 1"});
+  EXPECT_TRUE(masked(checked + 1)->masked());
 }
 
 TEST(masked_source, another_mask_is_another_stream) {

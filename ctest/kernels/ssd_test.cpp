@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "ctest/kernels/scan_case.hpp"
+#include "kernels/ssd/ssd_layout.hpp"
 
 namespace stowage::kernels::test {
 namespace {
@@ -292,6 +293,23 @@ TEST(ssd, cost_counts_whole_tiles) {
   const Case c{{64, 64, 8, 128, 64}, Packed({1})};
   EXPECT_NEAR(c.op<SsdForward>(Dtype::bf16).cost().flops / 1e6, 3.41, 0.005);
   EXPECT_NEAR(c.op<SsdBackward>(Dtype::bf16).cost().flops / 1e6, 8.13, 0.005);
+}
+
+TEST(ssd, kernels_are_told_the_shape) {
+  const SsdCudaShape s = kernels::detail::cuda_shape(
+      {.heads = 6, .head_dim = 5, .groups = 2, .state = 3, .dt_min = 0.25, .dt_max = 7}, 11);
+  EXPECT_EQ(s.tokens, 11);
+  EXPECT_EQ(s.heads, 6);
+  EXPECT_EQ(s.head_dim, 5);
+  EXPECT_EQ(s.groups, 2);
+  EXPECT_EQ(s.state, 3);
+  EXPECT_EQ(s.dt_min, 0.25F);
+  EXPECT_EQ(s.dt_max, 7.0F);
+  EXPECT_EQ(s.y_stride, 6 * 5);
+  EXPECT_EQ(s.xbc_stride, 6 * 5 + 2 * 2 * 3);
+  EXPECT_EQ(s.dxbc_stride, s.xbc_stride);
+  EXPECT_EQ(s.dt_stride, 6);
+  EXPECT_EQ(s.ddt_stride, 6);
 }
 
 }  // namespace

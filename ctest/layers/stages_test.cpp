@@ -190,7 +190,9 @@ TEST(stages, a_budget_that_the_cut_by_time_exceeds_is_met_by_another) {
   EXPECT_NE(first.expected().pipeline->cut_for.find(free.expected().pipeline->pattern),
             std::string::npos);
   EXPECT_LT(first.model().stages().front().end, free.model().stages().front().end);
+  EXPECT_EQ(first.expected().pipeline->over_bytes, 0);
   options.model.pattern = free.expected().pipeline->pattern;
+  EXPECT_GT(forecast::decide_open_choices(options).pipeline->over_bytes, 0);
   EXPECT_THROW(plan(0), execution::Error);
 }
 
@@ -423,6 +425,19 @@ TEST(stages, passes_take_as_long_as_their_ranks_plan) {
       EXPECT_EQ(all[rank].backward_s, now.backward_s);
       EXPECT_GT(again.step_s(second), second.plan.time_s);
     }
+  // What a pass waits for copies is its own time, unlike what it waits for messages.
+  options.planner.policy.recompute.clear();
+  const forecast::TrainerPlan kept = made(0);
+  options.planner.policy.kind = offload::Policy::Kind::manual;
+  options.planner.policy.offload = {{"mlp_act", {"mlp_act"}}};
+  options.planner.policy.keep_exposed = false;
+  options.planner.rates.h2d_bytes_per_s = 1e6;
+  const forecast::TrainerPlan copied = made(0);
+  const auto backward_s = [](const forecast::TrainerPlan& run) {
+    const auto& step = *run.training().front();
+    return run.pass_times(step, run.predict_alone(step)).front().backward_s;
+  };
+  EXPECT_GT(backward_s(copied), 2 * backward_s(kept));
 }
 
 /// With links that take no time, with slow ones, and with such that most lies under compute.

@@ -166,6 +166,15 @@ TEST(faults, place_outside_its_region) {
   b.expect_caught({"y0/1", "transient region"});
 }
 
+TEST(faults, what_a_step_takes_or_gives_in_the_persistent_region) {
+  for (const char* tensor : {"input tensor x", "output tensor sum"}) {
+    Broken b;
+    b.place(std::string(tensor).substr(std::string(tensor).rfind(' ') + 1)).region =
+        Region::persistent;
+    b.expect_caught({tensor, "lies in the persistent region"});
+  }
+}
+
 TEST(faults, place_of_another_size) {
   Broken b;
   b.place("y0/1").bytes = 8;

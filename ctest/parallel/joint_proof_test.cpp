@@ -143,6 +143,9 @@ TEST(joint_proof, sends_meet_receives) {
   EXPECT_EQ(prove({sends}, {calls({})}),
             Faults{"program train, group data: as message 1 from rank 0 to rank 1, rank 0 sends 32 "
                    "x bf16 in exchange give, rank 1 receives nothing more"});
+  const TracedOp give = exchange("give", {{1, true, 32}}),
+                 take = exchange("take", {{0, false, 64}});
+  EXPECT_EQ(prove({calls({give, give})}, {calls({take, take})}).size(), 1U) << "the first says it";
   EXPECT_EQ(prove({calls({exchange("give", {{2, true, 32}})})}, {calls({})}),
             Faults{"program train, group data: rank 0 names number 2 of 2 members as a peer in "
                    "exchange give"});
