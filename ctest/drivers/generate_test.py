@@ -220,14 +220,18 @@ def averages_are_evaluated_published_and_continued(r):
     apart = ["checkpoint.directory="]
     (said, lines), (of_out, lines_of_out) = (
         r.generate(*prompt, *more, keys=[*keys, *apart])
-        for more in (("checkpoint.resume=ck/step_00000003.h5", "--weights", "ema"),
+        for more in (("checkpoint.resume=ck/step_00000003.h5", "--weights", "ema",
+                      "checkpoint.allow_changes=true", "model.moe_aux_loss_coeff=0.5"),
                      ("checkpoint.resume=hf:out",)))
     assert lines == lines_of_out, (lines, lines_of_out)
+    assert "# changed: model.moe_aux_loss_coeff = 0.5" in said and "# changed" not in of_out, said
     assert ", of step 3, averaged" in said and "averaged" not in of_out, (said, of_out)
     for name, weights in (("ema", "hf:out"), ("ema", "weights/step_00000000.h5"),
                           ("mean", "ck/step_00000003.h5")):
         r.refuse("--prompt", "1", "--tokens", "2", "--weights", name,
                  f"checkpoint.resume={weights}", keys=[*keys, *apart], says=[f"--weights {name}"])
+    r.refuse("--initial-weights", "--prompt", "1", "--tokens", "2", "--weights", "ema",
+             keys=[*keys, *apart], says=["no checkpoint has no averages"])
     done = r.start("convert", "export", "weights", "--weights", "ema", "--out", "none")
     assert done.returncode == 2 and b"ema/" in done.stderr, done.stderr
 

@@ -3,6 +3,7 @@
 
 Usage: saving_test.py CASE --train PROGRAM --source FOLDER. Each case runs in a folder of its own.
 """
+import json
 import os
 import pathlib
 import random
@@ -87,6 +88,10 @@ def a_copy_aside_changes_no_bit(r):
         assert list(saved["step"]) == list(range(1, 7)), list(saved["step"])
         assert (saved["stall"][:] > 0).all() and (saved["time"][:] > 0).all()
         assert saved["beside"][:].all()
+        logged = [line for line in map(json.loads, open("device_wait.jsonl"))
+                  if line["event"] == "checkpoint"]
+        for key, name in (("step", "step"), ("stall_s", "stall"), ("time_s", "time")):
+            assert [line[key] for line in logged] == list(saved[name]), (key, logged)
         assert file["/metrics/ckpt/bytes_per_s"][()] > 0
         assert 0 < file["/metrics/ckpt/stalled_part"][()] < 1
     with h5py.File("none_wait.h5") as file:

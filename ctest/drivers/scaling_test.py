@@ -263,6 +263,7 @@ def predictions_stand_beside(r):
         worst = max(worst, abs(about["predicted_time_s"] / median - 1))
         row = next(line.split() for line in said.splitlines() if line.startswith(f"#   {name} "))
         assert abs(float(row[-2]) - 1e3 * about["predicted_time_s"]) < 1e-3, row
+        assert abs(float(row[-1]) - 100 * (about["predicted_time_s"] / median - 1)) < 0.06, row
     with h5py.File(os.path.join(r.folder, "curve.h5")) as file:
         assert numpy.isclose(file["metrics/scaling/worst_prediction"][()], worst, rtol=1e-12)
     assert "VALID" in r.tool("validate.py", "curve.h5")

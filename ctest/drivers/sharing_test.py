@@ -7,6 +7,7 @@ import glob
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -34,7 +35,14 @@ def ops_of_several_ranks_are_timed(r):
             assert done.stdout.count("where the time goes") == 1, done.stdout
             assert "communication, all: " in done.stdout, done.stdout
             assert "on rank 0" in done.stdout and "queue comm data" in done.stdout, done.stdout
+            busy_ms = [float(ms) for ms in re.findall(r" busy +([\d.]+) of", done.stdout)]
+            ops_ms = [float(ms) for ms in re.findall(r"^#   \S.* (-?\d+\.\d{3}) +\S+ %(?: .*)?$",
+                                                     done.stdout, re.M)]
+            assert len(ops_ms) > len(busy_ms) > 1 and min(ops_ms) >= 0, done.stdout
+            assert abs(sum(ops_ms) - sum(busy_ms)) < 6e-4 * len(ops_ms + busy_ms), done.stdout
             with h5py.File("timed.h5") as file:
+                row = file["/offload/modules"].dtype
+                assert row.itemsize == sum(row[name].itemsize for name in row.names), row
                 kinds = []
                 file["/samples/ops"].visititems(
                     lambda path, o: kinds.append((path, o.shape, (o[:] > 0).all()))
@@ -105,6 +113,11 @@ def dry_run_is_what_the_run_takes(r):
             planned = r.run("--dry-run", *keys, ranks=ranks).stdout
             assert "as the deck says" not in planned, planned
             rows = memory_rows(planned)
+            if name == "plain":
+                live = re.search(r"live at once, at most +(\d+) B ", planned)[1]
+                by_module = planned.split("by module\n")[1].split("# one step")[0]
+                sizes = map(int, re.findall(r" (\d+) B ", by_module))
+                assert sum(sizes) == int(live), planned
             r.run(f"run.output={name}.h5", "run.steps=1", *keys, ranks=ranks)
             with h5py.File(f"{name}.h5") as file:
                 run = {what: file[f"/metrics/train/{what}_bytes"][()]
