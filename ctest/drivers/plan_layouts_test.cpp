@@ -210,6 +210,10 @@ TEST(plan_layouts, obey_the_command_line) {
     EXPECT_TRUE(says(refusal(deck + wrong), wrong[wrong.size() - 2] + " " + wrong.back()));
   // A prime, more than there are layers.
   EXPECT_TRUE(says(refusal(deck + Words{"--ranks", "37"}), "--ranks 37"));
+  EXPECT_TRUE(
+      says(refusal(experts() + Words{"--ranks", "4", "--machine", "h200", "parallel.data=4",
+                                     "train.global_batch_size=6", "train.micro_batch_size=2"}),
+           "the least is 8"));
   EXPECT_TRUE(says(refusal(experts() + Words{"--ranks", "4", "train.global_batch_size=8"}),
                    "machine.device_memory_bytes"));
   EXPECT_TRUE(says(

@@ -181,6 +181,8 @@ TEST(machine_facts, a_deck_holds_all_of_what_was_measured) {
   EXPECT_EQ(read.links[1].ranks, 0);
   ASSERT_EQ(read.links_with_compute.size(), 1u);
   EXPECT_EQ(read.links_with_compute[0].link.bytes_per_s, 5.678e10);
+  EXPECT_THROW(deck.put({{"offload.policy", std::string("manual")}}), execution::Error)
+      << "what is put is checked with the rest of the deck";
 }
 
 /// Each number of a deck is the rate that has its name, and none of another's.
