@@ -114,20 +114,29 @@ endfunction()
 set(STOWAGE_ALL_SKIPPED
   "\\[  PASSED  \\] 0 tests\\.[\r\n]+(\\[  SKIPPED \\] [^\r\n]*[\r\n]+)+[^[]*$")
 
-# More tests run at a time than there are cores: threads that wait leave theirs.
-set(STOWAGE_NO_SPINNING OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1)
-set(STOWAGE_ONE_PROCESS ${STOWAGE_NO_SPINNING} OMP_PROC_BIND=false)
+# The environment of tests with these labels. More tests run at a time than there are cores: threads
+# that wait leave theirs. A start of MPI reads the registers of all PCI devices, which takes 20 to 90
+# ms a process in a virtual machine; only tests with a GPU need to know of devices.
+function(stowage_environment result labels)
+  set(all OPENBLAS_NUM_THREADS=1 ${ARGN})
+  if(NOT "gpu" IN_LIST labels)
+    list(APPEND all HWLOC_COMPONENTS=-linuxio,-pci)
+  endif()
+  set(${result} "${all}" PARENT_SCOPE)
+endfunction()
 
 # One ctest entry for the program. GTEST_FILTER in the environment names some of its cases.
 macro(stowage_test_program)
   if(NOT arg_THREADS)
     set(arg_THREADS 2)
   endif()
+  stowage_environment(environment "${arg_LABELS}"
+    OMP_NUM_THREADS=${arg_THREADS} OMP_WAIT_POLICY=passive OMP_PROC_BIND=false)
   add_test(NAME ${arg_NAME} COMMAND ${program})
   set_tests_properties(${arg_NAME} PROPERTIES
     TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT} LABELS "${arg_LABELS}"
     SKIP_REGULAR_EXPRESSION "${STOWAGE_ALL_SKIPPED}"
-    ENVIRONMENT "OMP_NUM_THREADS=${arg_THREADS};${STOWAGE_ONE_PROCESS}")
+    ENVIRONMENT "${environment}")
 endmacro()
 
 # What a test of so many ranks counts against ctest's parallel jobs.
@@ -138,6 +147,7 @@ endfunction()
 
 # One ctest entry per number of ranks.
 macro(stowage_test_ranks)
+  stowage_environment(environment "${arg_LABELS}" OMP_NUM_THREADS=1 OMP_PROC_BIND=false)
   foreach(ranks IN LISTS arg_NP)
     stowage_processors(${ranks} processors)
     add_test(NAME ${arg_NAME}.np${ranks}
@@ -146,7 +156,7 @@ macro(stowage_test_ranks)
       TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT} LABELS "${arg_LABELS};mpi;ranks"
       PROCESSORS ${processors}
       SKIP_REGULAR_EXPRESSION "${STOWAGE_ALL_SKIPPED}"
-      ENVIRONMENT "OMP_NUM_THREADS=1;OMP_PROC_BIND=false;OPENBLAS_NUM_THREADS=1")
+      ENVIRONMENT "${environment}")
   endforeach()
 endmacro()
 
@@ -155,6 +165,8 @@ function(stowage_process_tests)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
+  stowage_environment(environment "${arg_LABELS}"
+    OMP_WAIT_POLICY=passive PYTHONPYCACHEPREFIX=${CMAKE_BINARY_DIR}/pycache)
   set(script "${CMAKE_CURRENT_SOURCE_DIR}/${arg_SCRIPT}")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${script}")
   file(STRINGS "${script}" lines REGEX "^(@case|def [a-z])")
@@ -176,7 +188,7 @@ function(stowage_process_tests)
       set_tests_properties(${name} PROPERTIES
         TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT} PROCESSORS ${processors}
         LABELS "regression;process;${arg_LABELS}" SKIP_RETURN_CODE 77
-        ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1;${STOWAGE_NO_SPINNING}" ${arg_PROPERTIES})
+        ENVIRONMENT "${environment}" ${arg_PROPERTIES})
       set(ranks "")
       math(EXPR found "${found} + 1")
     endif()
