@@ -114,10 +114,12 @@ endfunction()
 set(STOWAGE_ALL_SKIPPED
   "\\[  PASSED  \\] 0 tests\\.[\r\n]+(\\[  SKIPPED \\] [^\r\n]*[\r\n]+)+[^[]*$")
 
-# The environment of tests with these labels. More tests run at a time than there are cores: threads
-# that wait leave theirs. A start of MPI reads the registers of all PCI devices, which takes 20 to 90
-# ms a process in a virtual machine; only tests with a GPU need to know of devices.
-function(stowage_environment result labels)
+# The environment of tests of one process, and of those with these labels that start MPI. More tests
+# run at a time than there are cores: threads that wait leave theirs. A start of MPI reads the registers
+# of all PCI devices, which takes 20 to 90 ms a process in a virtual machine; only tests with a GPU need
+# to know of devices.
+set(STOWAGE_ONE_PROCESS OMP_WAIT_POLICY=passive OMP_PROC_BIND=false OPENBLAS_NUM_THREADS=1)
+function(stowage_mpi_environment result labels)
   set(all OPENBLAS_NUM_THREADS=1 ${ARGN})
   if(NOT "gpu" IN_LIST labels)
     list(APPEND all HWLOC_COMPONENTS=-linuxio,-pci)
@@ -130,13 +132,11 @@ macro(stowage_test_program)
   if(NOT arg_THREADS)
     set(arg_THREADS 2)
   endif()
-  stowage_environment(environment "${arg_LABELS}"
-    OMP_NUM_THREADS=${arg_THREADS} OMP_WAIT_POLICY=passive OMP_PROC_BIND=false)
   add_test(NAME ${arg_NAME} COMMAND ${program})
   set_tests_properties(${arg_NAME} PROPERTIES
     TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT} LABELS "${arg_LABELS}"
     SKIP_REGULAR_EXPRESSION "${STOWAGE_ALL_SKIPPED}"
-    ENVIRONMENT "${environment}")
+    ENVIRONMENT "OMP_NUM_THREADS=${arg_THREADS};${STOWAGE_ONE_PROCESS}")
 endmacro()
 
 # What a test of so many ranks counts against ctest's parallel jobs.
@@ -147,7 +147,7 @@ endfunction()
 
 # One ctest entry per number of ranks.
 macro(stowage_test_ranks)
-  stowage_environment(environment "${arg_LABELS}" OMP_NUM_THREADS=1 OMP_PROC_BIND=false)
+  stowage_mpi_environment(environment "${arg_LABELS}" OMP_NUM_THREADS=1 OMP_PROC_BIND=false)
   foreach(ranks IN LISTS arg_NP)
     stowage_processors(${ranks} processors)
     add_test(NAME ${arg_NAME}.np${ranks}
@@ -165,7 +165,7 @@ function(stowage_process_tests)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
-  stowage_environment(environment "${arg_LABELS}"
+  stowage_mpi_environment(environment "${arg_LABELS}"
     OMP_WAIT_POLICY=passive PYTHONPYCACHEPREFIX=${CMAKE_BINARY_DIR}/pycache)
   set(script "${CMAKE_CURRENT_SOURCE_DIR}/${arg_SCRIPT}")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${script}")
