@@ -15,6 +15,9 @@ struct LiveRange {
   int end = 0;
 
   bool wraps() const { return end < begin; }
+  bool lives_at(int step) const {
+    return wraps() ? step >= begin || step <= end : begin <= step && step <= end;
+  }
 
   friend bool operator==(const LiveRange&, const LiveRange&) = default;
 };

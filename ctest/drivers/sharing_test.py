@@ -113,11 +113,9 @@ def dry_run_is_what_the_run_takes(r):
             planned = r.run("--dry-run", *keys, ranks=ranks).stdout
             assert "as the deck says" not in planned, planned
             rows = memory_rows(planned)
-            if name == "plain":
-                live = re.search(r"live at once, at most +(\d+) B ", planned)[1]
-                by_module = planned.split("by module\n")[1].split("# one step")[0]
-                sizes = map(int, re.findall(r" (\d+) B ", by_module))
-                assert sum(sizes) == int(live), planned
+            live = re.search(r"live at once, at most +(\d+) B ", planned)[1]
+            by_module = planned.split("by module\n")[1].split("# one step")[0]
+            assert sum(map(int, re.findall(r" (\d+) B ", by_module))) == int(live), planned
             r.run(f"run.output={name}.h5", "run.steps=1", *keys, ranks=ranks)
             with h5py.File(f"{name}.h5") as file:
                 run = {what: file[f"/metrics/train/{what}_bytes"][()]

@@ -29,8 +29,8 @@ std::map<std::string, std::size_t> peak_by_module(const execution::Program& prog
   const auto fullest = static_cast<int>(std::max_element(live.begin(), live.end()) - live.begin());
   std::map<std::string, std::size_t> bytes;
   for (const offload::LiveRange& range : ranges) {
-    if (range.begin > fullest || range.end < fullest) continue;
     const execution::Place& place = plan.places[range.place];
+    if (place.region != execution::Region::transient || !range.lives_at(fullest)) continue;
     const execution::TensorInfo& info = program.info(place.tensor);
     const std::string key = info.lifetime != Lifetime::saved ? std::string(name(info.lifetime))
                             : info.module.empty()            ? "saved (other)"
