@@ -86,6 +86,7 @@ TEST(plan_layouts, are_found_quickly) {
   const auto [found, text] =
       line_of(deck + Words{"--ranks", "8", "--quick", "--best", "2", "--tokens", "1T"});
   EXPECT_TRUE(says(text, "# quick: "));
+  EXPECT_EQ(found.at("deck"), "hybrid-moe-2b");
   EXPECT_EQ(found.at("quick"), true);
   EXPECT_EQ(found.at("ranks"), 8);
   EXPECT_TRUE(

@@ -60,6 +60,7 @@ TEST(config_json, what_was_imported_is_given_back) {
       EXPECT_EQ(detail::python_json_text(after[key], -1), detail::python_json_text(value, -1))
           << key;
     EXPECT_EQ(after["_name_or_path"], "NaN") << written;
+    EXPECT_TRUE(written.starts_with("{\n  \"") && written.ends_with("\n}\n")) << written;
   }
 }
 

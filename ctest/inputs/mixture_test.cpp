@@ -143,5 +143,12 @@ TEST_F(mixed_loader, tokens_of_a_pass_are_those_of_the_shares) {
   EXPECT_EQ(loader().max_documents(), 2);
 }
 
+TEST_F(mixed_loader, tokens_in_no_sequence_are_those_of_all_sources) {
+  const Loader loader(
+      {{&many_, {0, 229}, 1}, {&few_, {0, 58}, 3}},
+      {.sequences = {.seq_length = 10}, .micro_batch_size = 1, .global_batch_size = 4});
+  EXPECT_EQ(loader.packing().dropped_tokens, 9 + 8);
+}
+
 }  // namespace
 }  // namespace stowage::inputs
