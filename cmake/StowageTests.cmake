@@ -114,11 +114,14 @@ endfunction()
 set(STOWAGE_ALL_SKIPPED
   "\\[  PASSED  \\] 0 tests\\.[\r\n]+(\\[  SKIPPED \\] [^\r\n]*[\r\n]+)+[^[]*$")
 
-# The environment of tests of one process, and of those with these labels that start MPI. More tests
-# run at a time than there are cores: threads that wait leave theirs. A start of MPI reads the registers
-# of all PCI devices, which takes 20 to 90 ms a process in a virtual machine; only tests with a GPU need
-# to know of devices.
+# What the environment of tests holds. More tests run at a time than there are cores: threads that
+# wait leave theirs. Python's bytecode lies in the build folder, and none beside the sources.
 set(STOWAGE_ONE_PROCESS OMP_WAIT_POLICY=passive OMP_PROC_BIND=false OPENBLAS_NUM_THREADS=1)
+set(STOWAGE_BYTECODE PYTHONPYCACHEPREFIX=${CMAKE_BINARY_DIR}/pycache)
+
+# The environment of tests that start MPI, by their labels. A start of MPI reads the registers of all
+# PCI devices, which takes 20 to 90 ms a process in a virtual machine. Only tests with a GPU need to
+# know of devices.
 function(stowage_mpi_environment result labels)
   set(all OPENBLAS_NUM_THREADS=1 ${ARGN})
   if(NOT "gpu" IN_LIST labels)
@@ -166,7 +169,7 @@ function(stowage_process_tests)
     set(arg_TIMEOUT 300)
   endif()
   stowage_mpi_environment(environment "${arg_LABELS}"
-    OMP_WAIT_POLICY=passive PYTHONPYCACHEPREFIX=${CMAKE_BINARY_DIR}/pycache)
+    OMP_WAIT_POLICY=passive ${STOWAGE_BYTECODE})
   set(script "${CMAKE_CURRENT_SOURCE_DIR}/${arg_SCRIPT}")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${script}")
   file(STRINGS "${script}" lines REGEX "^(@case|def [a-z])")
