@@ -98,13 +98,14 @@ std::string validation_text(const Verdict& verdict) {
   return text;
 }
 
-std::string verdict_line(const Verdict& verdict, const Metric& headline, std::string_view uuid,
-                         const std::filesystem::path& file) {
+std::string verdict_line(const Verdict& verdict, const std::optional<Metric>& headline,
+                         std::string_view uuid, const std::filesystem::path& file) {
   std::string line = fmt::format("STOWAGE RESULT {}", name(verdict.outcome()));
   if (!verdict.remark().empty()) line += fmt::format(" ({})", verdict.remark());
-  line += fmt::format("  {}={:.6g}  units={}", headline.tag, headline.value, headline.unit);
-  if (!std::isnan(headline.ci95.low))
-    line += fmt::format("  ci95={:.6g}..{:.6g}", headline.ci95.low, headline.ci95.high);
+  if (headline)
+    line += fmt::format("  {}={:.6g}  units={}", headline->tag, headline->value, headline->unit);
+  if (headline && !std::isnan(headline->ci95.low))
+    line += fmt::format("  ci95={:.6g}..{:.6g}", headline->ci95.low, headline->ci95.high);
   return line + fmt::format("  uuid={}  file={}\n", uuid, file.string());
 }
 

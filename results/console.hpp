@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,7 +32,8 @@ std::string metrics_text(std::span<const Metric> metrics);
 std::string validation_text(const Verdict& verdict);
 
 /// "STOWAGE RESULT VALID  train/tokens_per_s=21874  units=1/s  ci95=21790..21941  uuid=…  file=…"
-std::string verdict_line(const Verdict& verdict, const Metric& headline, std::string_view uuid,
-                         const std::filesystem::path& file);
+/// @param headline none if nothing was measured
+std::string verdict_line(const Verdict& verdict, const std::optional<Metric>& headline,
+                         std::string_view uuid, const std::filesystem::path& file);
 
 }  // namespace stowage::results

@@ -170,6 +170,7 @@ def a_resumed_curve_is_a_whole_one(r):
     long = [*asked, "--samples", "1000000"]
     said = r.bench(*long, "--time-limit", "2", expect=75)
     assert "6 points are left" in said and not r.points("curve.h5"), said
+    assert "--resume goes on)  uuid=" in said, said  # nothing measured, so no figure
     assert "STOPPED" in r.tool("validate.py", "curve.h5")
     short = [*asked, "--samples", "7", "--resume"]
     process = subprocess.Popen(r.command(*short), cwd=r.folder, env=r.env, text=True,

@@ -123,6 +123,8 @@ TEST(console, verdict_line_is_made_for_grep) {
   EXPECT_EQ(verdict_line(verdict, metric("train/val_loss", 2.1), "1", "a.h5"),
             "STOWAGE RESULT VALID (not official: 42 s < 600 s)  train/val_loss=2.1  units=nat"
             "  uuid=1  file=a.h5\n");
+  EXPECT_EQ(verdict_line(verdict, {}, "1", "a.h5"),
+            "STOWAGE RESULT VALID (not official: 42 s < 600 s)  uuid=1  file=a.h5\n");
 }
 
 TEST(console, validation_table_names_failures) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 
 #include "forecast/plan/memory_table.hpp"
 #include "forecast/plan/options.hpp"
@@ -214,11 +215,13 @@ execution::Exit ScalingReport::finish(std::size_t left) {
     verdict.remark(fmt::format("{} points are left: the same command with --resume goes on", left));
     fmt::print("# stopped: {}\n", verdict.remark());
   }
-  results::Metric headline = results::metric("scaling/worst_prediction", worst_prediction_);
-  const bool predicted = std::ranges::any_of(
-      points_, [](const Samples& one) { return find(one, "predicted_time_s") != nullptr; });
-  if (predicted) set_.add(headline);
-  if (!predicted && !points_.empty()) headline = efficiency(points_.back(), base(points_.back()));
+  std::optional<results::Metric> headline;
+  if (!points_.empty()) headline = efficiency(points_.back(), base(points_.back()));
+  if (std::ranges::any_of(
+          points_, [](const Samples& one) { return find(one, "predicted_time_s") != nullptr; })) {
+    headline = results::metric("scaling/worst_prediction", worst_prediction_);
+    set_.add(*headline);
+  }
   set_.finish(verdict);
   fmt::print("{}{}", results::validation_text(verdict),
              results::verdict_line(verdict, headline, set_.uuid(), set_.path()));
