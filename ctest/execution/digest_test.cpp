@@ -107,6 +107,22 @@ TEST(digest, an_op_says_what_it_declares) {
             "exchange pipeline (0,1) count 0 fp32 ; to 1 count 64 stream of microbatch 3");
 }
 
+TEST(digest, each_lane_and_access_has_its_word) {
+  for (const auto& [lane, word] : {std::pair(Lane::compute, "compute"),
+                                   {Lane::comm, "comm"},
+                                   {Lane::d2h, "d2h"},
+                                   {Lane::h2d, "h2d"}}) {
+    const ProgramText text = text_of(Draft{.lane = lane}.program());
+    EXPECT_EQ(text.ops[1].place,
+              fmt::format("{} /step layer -1 microbatch -1/layer layer 3 microbatch -1", word));
+  }
+  for (const auto& [access, word] :
+       {std::pair(Access::read, "read"), {Access::write, "write"}, {Access::update, "update"}})
+    EXPECT_TRUE(text_of(Draft{.access = access}.program())
+                    .ops[1]
+                    .uses.ends_with(fmt::format(", {} y[saved mlp_act; payload fp32 64]", word)));
+}
+
 // Sums of costs differ in their last bits where a compiler fuses a product and a sum.
 TEST(digest, the_last_bit_of_a_cost_does_not_count) {
   Draft draft;
@@ -185,7 +201,7 @@ TEST(digest, of_a_layout_tells_places) {
     layout.close();
     return text_of(layout);
   };
-  EXPECT_EQ(text(64, -1), text(64, -1));
+  EXPECT_EQ(text(64, -1), "parameter dense fp32 shard -1 of 1 at 0, 4096 elements: w@0 v@2048\n");
   EXPECT_EQ((std::set{text(64, -1), text(4096, -1), text(64, 0), text(64, 1)}).size(), 4u);
 }
 

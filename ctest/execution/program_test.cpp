@@ -43,6 +43,28 @@ TEST(program, tensors_count_all_their_buffers) {
   EXPECT_EQ(program.info(t).bytes(), 60U + 24U);
 }
 
+TEST(program, copies_move_the_rows_that_are_expected_where_these_are_few) {
+  Program program("p");
+  const Tensor count = program.scratch("count", Dtype::int32, {5});
+  const auto rows = [&](std::int64_t expected) {
+    return TensorInfo{"t",
+                      {{"payload", Dtype::bf16, {24, 5}}, {"scales", Dtype::fp32, {24}}},
+                      Lifetime::saved,
+                      "moe_act",
+                      {count, expected}};
+  };
+  EXPECT_TRUE(rows(6).counts_rows());
+  EXPECT_EQ(rows(6).moved_bytes(0), 6U * 5 * 2);
+  EXPECT_EQ(rows(6).moved_bytes(1), 6U * 4);
+  EXPECT_FALSE(rows(7).counts_rows());  // 24 is not four times as many
+  EXPECT_EQ(rows(7).moved_bytes(0), 24U * 5 * 2);
+  EXPECT_EQ(rows(7).moved_bytes(1), 24U * 4);
+  TensorInfo all = rows(6);
+  all.rows = {};
+  EXPECT_FALSE(all.counts_rows());
+  EXPECT_EQ(all.moved_bytes(1), 24U * 4);
+}
+
 TEST(program, ops_carry_their_innermost_scope) {
   Program program("p");
   const Tensor x = program.input("x", Dtype::fp32, {4});

@@ -1,15 +1,17 @@
 #!/usr/bin/python3
 """What users read and files hold, as the texts of this folder and of docs/ say: help, decks, the
-schema, plans.
+schema, plans, refusals and answers.
 
 Usage: texts_test.py CASE --bin FOLDER --source FOLDER. STOWAGE_WRITE_GOLDEN=1 writes the texts
 anew (scripts/golden.sh).
 """
+import concurrent.futures
 import difflib
 import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "drivers"))
 from process_cases import Cases  # noqa: E402
@@ -20,6 +22,31 @@ PROGRAMS = ("stowage_bench_comm", "stowage_bench_offload", "stowage_bench_scalin
             "stowage_convert", "stowage_convert export", "stowage_convert import", "stowage_data",
             "stowage_data check", "stowage_data documents", "stowage_data prepare",
             "stowage_data stats", "stowage_generate", "stowage_plan", "stowage_train")
+
+LLAMA = """{"model_type": "llama", "vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 1,
+"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48, "rms_norm_eps": 1e-6,
+"hidden_act": "silu", "max_position_embeddings": 4096, "tie_word_embeddings": true}"""
+
+LARGE = """include = "tiny.toml"
+[model]
+hidden_size = 1536
+vocab_size = 32000
+num_attention_heads = 12
+ffn_hidden_size = 6144
+mamba_num_heads = 48
+mamba_head_dim = 64
+mamba_state_dim = 128
+mamba_chunk_size = 128
+num_moe_experts = 16
+moe_ffn_hidden_size = 768
+moe_shared_expert_hidden_size = 1536
+[train]
+dtype = "bf16"
+seq_length = 4096
+[data]
+synthetic_tokens = 20000000
+synthetic_document_length = 3000
+"""
 
 PAGE = """# Programs
 
@@ -41,6 +68,21 @@ class Texts:
         env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
         return subprocess.run([self.bin / program, *arguments], env=env, text=True, timeout=60,
                               check=True, stdout=subprocess.PIPE).stdout
+
+    def printed(self, command, usual):
+        env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                   PATH=f"{self.bin}:{os.environ['PATH']}")
+        with tempfile.TemporaryDirectory() as folder:
+            deck = self.source / "ctest" / "drivers" / "tiny.toml"
+            for name, text in (("tiny.toml", deck.read_text(encoding="utf-8")),
+                               ("large.toml", LARGE), ("llama.json", LLAMA)):
+                (pathlib.Path(folder) / name).write_text(text, encoding="utf-8")
+            ran = subprocess.run(["bash", "-c", command], cwd=folder, env=env, text=True,
+                                 timeout=60, check=False, stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        lines = [line.rstrip() for line in ran.stdout.rstrip().splitlines()]
+        code = [] if ran.returncode == usual else [f"exit code {ran.returncode}"]
+        return "\n".join([f"$ {command}", *lines, *code])
 
     def decks(self):
         return sorted((self.source / "inputs").glob("*.toml"))
@@ -107,6 +149,29 @@ def resolved_decks_are_kept(t):
             which = "" if len(decks) == len(texts) else f"  # {' '.join(decks)}"
             out += f"{line}{which}\n"
     is_kept("decks.txt", out)
+
+
+def commands_are_kept(t, name, usual):
+    """Of the commands that the text itself holds, each line behind a "$ " in a folder of its own
+    with tiny.toml, large.toml and llama.json: what it prints, and its exit code unless that is the
+    usual one. A further one is a further line."""
+    kept = (FOLDER / name).read_text(encoding="utf-8")
+    title = kept.partition("\n$ ")[0]
+    commands = [line[2:] for line in kept.splitlines() if line.startswith("$ ")]
+    assert commands and len(set(commands)) == len(commands), "a command stands twice"
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        texts = pool.map(lambda command: t.printed(command, usual), commands)
+        is_kept(name, "\n".join([title, *texts]) + "\n")
+
+
+@case
+def refusals_are_kept(t):
+    commands_are_kept(t, "refusals.txt", 2)
+
+
+@case
+def answers_are_kept(t):
+    commands_are_kept(t, "answers.txt", 0)
 
 
 @case

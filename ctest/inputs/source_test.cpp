@@ -16,12 +16,6 @@ using testing::usage_error;
 constexpr SourceKind kFileKinds[] = {SourceKind::automatic, SourceKind::text, SourceKind::llmc,
                                      SourceKind::megatron};
 
-TEST(source, kinds) {
-  EXPECT_EQ(source_kind("auto"), SourceKind::automatic);
-  EXPECT_EQ(source_kind("synthetic"), SourceKind::synthetic);
-  expect_parts(usage_error([] { source_kind("csv"); }), {"csv"});
-}
-
 TEST(source, missing_files) {
   const TemporaryFolder folder;
   for (const SourceKind kind : kFileKinds) {

@@ -2,6 +2,7 @@
 // has: one of them is its own (toy_mixer.cpp).
 #include <gtest/gtest.h>
 
+#include <array>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -86,6 +87,53 @@ TEST(kinds, finite_differences_agree_with_the_slim_form_of_each) {
     const auto found = slice.compare();
     EXPECT_LE(found.error, 1) << pattern << ": " << found.parameter;
     EXPECT_GT(found.error, 0) << pattern;
+  }
+}
+
+// Two groups where there are more, with as many heads in each as before.
+TEST(kinds, a_slim_form_has_two_groups_at_most) {
+  const auto slim = [](char letter, layers::ModelConfig model) {
+    layers::kind_of(model, letter).slim(model);
+    return model;
+  };
+  for (const auto& [groups, heads, slim_groups, slim_heads] :
+       {std::array{1, 5, 1, 5}, {2, 6, 2, 6}, {3, 9, 2, 6}, {4, 20, 2, 10}}) {
+    layers::ModelConfig model;
+    model.mamba.groups = model.attention.kv_heads = model.delta.key_heads = groups;
+    model.mamba.heads = model.attention.heads = model.delta.value_heads = heads;
+    model.mamba.dt_min = 0.5, model.mamba.dt_max = 0.6;
+    const layers::ModelConfig mamba = slim('M', model), attention = slim('*', model),
+                              delta = slim('G', model);
+    EXPECT_EQ(mamba.mamba.groups, slim_groups);
+    EXPECT_EQ(mamba.mamba.heads, slim_heads);
+    EXPECT_EQ(mamba.mamba.dt_min, layers::ModelConfig{}.mamba.dt_min);
+    EXPECT_EQ(mamba.mamba.dt_max, layers::ModelConfig{}.mamba.dt_max);
+    EXPECT_EQ(attention.attention.kv_heads, slim_groups);
+    EXPECT_EQ(attention.attention.heads, slim_heads);
+    EXPECT_EQ(delta.delta.key_heads, slim_groups);
+    EXPECT_EQ(delta.delta.value_heads, slim_heads);
+  }
+}
+
+TEST(kinds, a_slim_form_has_narrow_experts_and_enough_of_them) {
+  for (const auto& [experts, topk, groups, slim_experts] :
+       {std::array{4, 1, 1, 2}, {8, 2, 1, 4}, {8, 2, 2, 8}, {16, 3, 2, 12}, {2, 1, 1, 2}}) {
+    layers::ModelConfig model;
+    model.moe.experts = experts, model.moe.topk = topk, model.moe.groups = groups;
+    model.moe.ffn = 65, model.moe.shared_ffn = 63, model.moe.latent = 100;
+    model.moe.aux_coeff = 1, model.moe.z_coeff = 2, model.moe.bias_rate = 3;
+    layers::kind_of(model, 'E').slim(model);
+    EXPECT_EQ(model.moe.experts, slim_experts);
+    EXPECT_EQ(model.moe.ffn, 64);
+    EXPECT_EQ(model.moe.shared_ffn, 63);
+    EXPECT_EQ(model.moe.latent, 64);
+    EXPECT_EQ(model.moe.aux_coeff + model.moe.z_coeff + model.moe.bias_rate, 0);
+  }
+  layers::ModelConfig model;
+  for (const auto& [ffn, slim_ffn] : {std::pair{127, 127}, {129, 128}}) {
+    model.mlp.ffn = ffn;
+    layers::kind_of(model, '-').slim(model);
+    EXPECT_EQ(model.mlp.ffn, slim_ffn);
   }
 }
 

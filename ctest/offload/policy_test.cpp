@@ -481,6 +481,8 @@ TEST(policy, the_summary_counts_what_moves) {
   EXPECT_EQ(modules[1].copies, 8);
   EXPECT_EQ(modules[1].offloaded, 16U * kMiB);
   EXPECT_NEAR(modules[1].d2h_s, 16 * 1e-4, 1e-9);
+  EXPECT_NEAR(modules[1].waited_s, planned.plan.exposed_s, 1e-9);
+  EXPECT_GT(modules[1].waited_s, 0);
   EXPECT_EQ(modules[1].reasons, std::vector<Reason>{Reason::asked});
 }
 

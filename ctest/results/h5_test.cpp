@@ -135,7 +135,8 @@ TEST(h5, a_file_that_its_run_has_locked_is_written_whatever_the_site_wants) {
 TEST(h5, failed_calls_carry_the_error_stack) {
   const ScratchFolder folder;
   File file = create_ours(folder / "a.h5");
-  expect_error(execution::Exit::runtime, {"HDF5", "H5Dopen2", "doesn't exist"},
+  expect_error(execution::Exit::runtime,
+               {"HDF5 call H5Dopen2", " failed with code -1: ", "doesn't exist"},
                [&] { file.dataset("missing"); });
 }
 

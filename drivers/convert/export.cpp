@@ -17,6 +17,8 @@ namespace fs = std::filesystem;
 fs::path find_checkpoint(const std::string& given) {
   if (!fs::is_directory(given)) return given;
   const results::CheckpointDirectory::Found found = results::CheckpointDirectory(given).latest();
+  if (!found.path && found.skipped.empty())
+    execution::throw_usage("{}: holds no checkpoint", given);
   if (!found.path)
     execution::throw_usage("{}: holds no checkpoint that is whole ({})", given,
                            fmt::join(found.skipped, "; "));

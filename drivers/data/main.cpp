@@ -7,6 +7,7 @@
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,6 +61,19 @@ void run_prepare(int argc, const char* const* argv) {
   if (run::parsed(app, argc, argv)) fmt::print("{}", prepare(options));
 }
 
+/// The format of a file. @throws Error (exit 2) for another word
+inputs::SourceKind file_kind(const std::string& word) {
+  using inputs::SourceKind;
+  static const std::map<std::string, SourceKind> kinds = {{"auto", SourceKind::automatic},
+                                                          {"text", SourceKind::text},
+                                                          {"megatron", SourceKind::megatron},
+                                                          {"llmc", SourceKind::llmc}};
+  const auto found = kinds.find(word);
+  if (found == kinds.end())
+    execution::throw_usage("--source {}: allowed: auto, text, megatron, llmc", word);
+  return found->second;
+}
+
 void run_check(int argc, const char* const* argv) {
   inputs::SourceOptions options;
   options.vocab_size = std::int64_t{1} << 31;
@@ -74,7 +88,7 @@ void run_check(int argc, const char* const* argv) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));
   app.add_option("--document-token", options.document_token, "As data.document_token");
   if (!run::parsed(app, argc, argv)) return;
-  options.kind = inputs::source_kind(format);
+  options.kind = file_kind(format);
   fmt::print("{}", check_text(options));
 }
 

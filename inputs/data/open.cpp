@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -15,9 +14,6 @@ namespace stowage::inputs {
 namespace {
 
 using execution::throw_usage;
-
-constexpr std::array<std::string_view, 5> kWords = {"auto", "text", "megatron", "llmc",
-                                                    "synthetic"};
 
 constexpr std::size_t kSearchedForZero = 1 << 16;  // bytes; a binary file has a zero long before
 
@@ -88,12 +84,6 @@ std::unique_ptr<TokenSource> open_tokens(const SourceOptions& options) {
 }
 
 }  // namespace
-
-SourceKind source_kind(std::string_view word) {
-  const auto found = std::ranges::find(kWords, word);
-  if (found == kWords.end()) throw_usage("data.source = \"{}\" is not known", word);
-  return static_cast<SourceKind>(found - kWords.begin());
-}
 
 std::string mask_path(const std::string& path) {
   const bool pair = path.ends_with(".bin") || path.ends_with(".idx");

@@ -51,10 +51,6 @@ class TokenSource {
 /// Which format a file is in. automatic: by its magic (Megatron's .idx, llm.c's header), else text.
 enum class SourceKind { automatic, text, megatron, llmc, synthetic };
 
-/// "auto", "text", "megatron", "llmc" or "synthetic": the words of data.source. Throws a usage
-/// error for another word.
-SourceKind source_kind(std::string_view word);
-
 /// The format of a file that `automatic` opens, by its magic. Throws a usage error for a missing
 /// file and for one of no known format.
 SourceKind detect_source(const std::string& path);
