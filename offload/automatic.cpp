@@ -308,11 +308,10 @@ Choice choose_automatic(const Drafts& drafts, std::size_t budget) {
         "more room on the host; raise either",
         drafts.policy().host_budget_bytes);
   execution::throw_usage(
-      "offload.device_budget_bytes: with all that may be offloaded or computed again, the step "
-      "still needs {} bytes beside what outlives it{}, {} are left for it ({} missing); the rest "
-      "is "
-      "{}",
-      smallest.peak, with_state_copy(drafts.policy()), budget,
+      "offload.device_budget_bytes = {}: with all that may be offloaded or computed again, the "
+      "step still needs {} bytes beside what outlives it{}, {} are left for it ({} missing); the "
+      "rest is {}",
+      drafts.policy().device_budget_bytes, smallest.peak, with_state_copy(drafts.policy()), budget,
       smallest.peak > budget ? smallest.peak - budget : 0,
       what_is_left(drafts.program(), smallest));
 }

@@ -55,7 +55,7 @@ std::size_t transient_budget(const Policy& policy, const execution::PersistentLa
   if (budget <= outlives)
     execution::throw_usage(
         "offload.device_budget_bytes = {}: parameters, gradients and optimizer states alone need "
-        "{}{}; offload.states can leave {} of them on the host",
+        "{}{}, and the step some more; offload.states can leave {} of them on the host",
         budget, sized(layout.bytes()), with_state_copy(policy),
         sized(layout.bytes(execution::Lifetime::optimizer_state)));
   return budget - outlives;

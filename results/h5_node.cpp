@@ -22,13 +22,24 @@ herr_t append_error(unsigned, const H5E_error2_t* error, void* data) noexcept {
   return 0;
 }
 
+/// What stands in quotes behind `key` in a text; empty if it does not stand there.
+std::string_view quoted(std::string_view text, std::string_view key) {
+  const std::size_t at = text.find(key);
+  if (at == std::string_view::npos) return {};
+  text.remove_prefix(at + key.size());
+  return text.substr(0, text.find('\''));
+}
+
 }  // namespace
 
 std::string error_stack() {
   std::string text;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, append_error, &text);
   H5Eclear2(H5E_DEFAULT);
-  return text;
+  // Of what the system refused, such as room on a disk, that alone: the rest is of the library.
+  const std::string_view file = quoted(text, "filename = '");
+  const std::string_view why = quoted(text, "error message = '");
+  return file.empty() || why.empty() ? text : fmt::format("{}: {}", file, why);
 }
 
 void throw_hdf5(std::string_view call, long long code, std::source_location at) {

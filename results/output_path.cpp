@@ -18,14 +18,14 @@ bool same_file(const fs::path& a, const fs::path& b) {
   return plain(a) == plain(b) || fs::equivalent(a, b, none);
 }
 
-fs::path part_of(const fs::path& path) { return path.string() + ".part"; }
-
 /// An output takes its own name and that of its unfinished state.
 bool takes(const NamedPath& output, const fs::path& other) {
   return same_file(output.path, other) || same_file(part_of(output.path), other);
 }
 
 }  // namespace
+
+fs::path part_of(const fs::path& path) { return path.string() + ".part"; }
 
 void require_apart(std::span<const NamedPath> outputs, std::span<const NamedPath> inputs) {
   for (std::size_t i = 0; i < outputs.size(); ++i) {

@@ -17,6 +17,9 @@ struct NamedPath {
   std::filesystem::path path;
 };
 
+/// The unfinished state of an output.
+std::filesystem::path part_of(const std::filesystem::path& path);
+
 /// Throws Error(Exit::usage) if two outputs are one file, if an output is an input, or if one is
 /// the other's `.part`, under whatever spelling: ./x, a symbolic or a hard link.
 void require_apart(std::span<const NamedPath> outputs, std::span<const NamedPath> inputs);

@@ -48,7 +48,7 @@ void make_folder(const fs::path& shown, FileKind kind) {
 }  // namespace
 
 PartFile::PartFile(fs::path final_path, FileKind kind)
-    : final_(std::move(final_path)), part_(final_.string() + ".part"), kind_(kind) {
+    : final_(std::move(final_path)), part_(part_of(final_)), kind_(kind) {
   require_free(final_, kind_);
   make_folder(final_, kind_);
   take();

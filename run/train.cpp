@@ -205,6 +205,7 @@ class Run {
     if (data_.held_out.empty()) recording_.note("# no evaluation: too little data is held out");
     const double energy_j = machine_.energy_j();
     std::int64_t step = checkpoints_.first_step();
+    if (step == last) checkpoint_at_ = step;
     loop_.restart_clock();  // reading a checkpoint is set-up, not the first step
     for (; step < last && !stopped_; ++step) {
       if (looked_at(step, last))
@@ -511,11 +512,16 @@ Exit train(const Communicator& world, const inputs::CommandLine& command, const 
   check_options(deck, options, checkpoints.first_step());
   if (!options.evaluate_only &&
       checkpoints.first_step() == inputs::read(deck, &inputs::RunConfig::steps)) {
-    // No failure: a chain of jobs, or a job that is submitted once more, ends well.
+    // A run that was killed behind its last checkpoint has left no result.
+    const bool again =
+        world.rank() == 0 && left_unfinished(deck, command, checkpoints.first_step());
     if (world.rank() == 0)
-      fmt::print("# {}: checkpoint {} has done them all; nothing is left to do\n",
-                 inputs::cite(deck, &inputs::RunConfig::steps), checkpoints.found());
-    return Exit::valid;
+      fmt::print(
+          "# {}: checkpoint {} has done them all; {}\n",
+          inputs::cite(deck, &inputs::RunConfig::steps), checkpoints.found(),
+          again ? "the result set was left unfinished, and is made now" : "nothing is left to do");
+    // No failure: a chain of jobs, or a job that is submitted once more, ends well.
+    if (world.max(again ? 1 : 0) == 0) return Exit::valid;
   }
   if (world.rank() == 0) check_outputs(deck, command, options, data, checkpoints.first_step());
   Machine machine(deck, world);

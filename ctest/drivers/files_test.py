@@ -195,6 +195,7 @@ def fails(r, *arguments, says, code=4, ranks=1):
     done = subprocess.run(r.command(r.deck, *arguments, ranks=ranks), env=r.env,
                           capture_output=True, text=True, timeout=100)
     assert done.returncode == code and says in done.stderr, (done.returncode, done.stderr)
+    return done.stderr
 
 
 @case
@@ -211,7 +212,8 @@ def a_full_disk_loses_nothing(r):
         assert pathlib.Path("disk/ckpt/step_00000003.h5").read_bytes() == whole
     for free in (0, 4096, 20480):  # no result set, or none at its end
         fill(free)
-        fails(r, "run.output=disk/c.h5", "--json", "c.jsonl", says="disk/c.h5")
+        said = fails(r, "run.output=disk/c.h5", "--json", "c.jsonl", says="disk/c.h5")
+        assert "No space left on device" in said and len(said) < 800, said
         assert not list(pathlib.Path("disk").glob("c.h5*")), free
     for option in (["--trace", "disk/t.json"], ["--dump-step", "3", "--dump", "disk/d.h5"]):
         fill(4096)

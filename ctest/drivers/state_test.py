@@ -4,6 +4,8 @@
 Usage: state_test.py CASE --train PROGRAM --source FOLDER. Each case runs in a folder of its own.
 """
 import os
+import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -63,6 +65,28 @@ def the_digest_is_that_of_the_checkpoint(r):
         r.run(f"train.dtype={dtype}", f"parallel.zero={zero}", f"checkpoint.directory={folder}",
               f"run.output={folder}.h5", ranks=ranks)
         assert states(f"{folder}.h5") == {6: digest_of_checkpoint(f"{folder}/step_00000006.h5")}
+
+
+@case(ranks=2)
+def a_run_killed_behind_its_last_checkpoint_gets_its_result(r):
+    """As a run that was killed in its last evaluation left it."""
+    arguments = ["run.steps=3", "checkpoint.directory=ckpt", "run.output=a.h5"]
+    for ranks in (1, 2):
+        shutil.rmtree("ckpt", ignore_errors=True)
+        r.run(*arguments, ranks=ranks)
+        with h5py.File("a.h5") as file:
+            loss = file["metrics/train/val_loss"][()]
+        assert "nothing is left to do" in r.run(*arguments, ranks=ranks).stdout
+        os.rename("a.h5", "a.h5.part")
+        said = r.run(*arguments, ranks=ranks).stdout
+        assert "the result set was left unfinished, and is made now" in said, said
+        with h5py.File("a.h5") as file:
+            assert file["metrics/train/val_loss"][()] == loss
+            assert file.attrs["verdict"] in ("VALID", b"VALID")
+            assert "finite_loss" not in file["validation"]  # no step was done
+        assert sorted(path.name for path in pathlib.Path("ckpt").glob("step*")) == [
+            "step_00000003.h5"]
+        os.remove("a.h5")
 
 
 @case(ranks=2)

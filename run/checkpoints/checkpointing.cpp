@@ -296,7 +296,8 @@ std::string Checkpointing::find(const inputs::Deck& deck) const {
   if (resume_ == "never") return {};
   if (resume_ == "auto") return world_.broadcast(find_latest());
   std::error_code ignored;
-  if (resume_.empty() || resume_ == "hf:" || std::filesystem::is_directory(resume_, ignored))
+  const bool file = std::filesystem::is_regular_file(resume_, ignored);
+  if (resume_ == "hf:" || (!resume_.starts_with("hf:") && !file))
     execution::throw_usage(
         "{}: {}; allowed: \"auto\", \"never\", the path of a checkpoint, or hf: and a folder",
         inputs::cite(deck, &forecast::CheckpointConfig::resume),

@@ -38,6 +38,13 @@ ResultPaths result_paths(const inputs::Deck& deck, const inputs::CommandLine& co
   return paths;
 }
 
+bool left_unfinished(const inputs::Deck& deck, const inputs::CommandLine& command,
+                     std::int64_t first_step) {
+  std::error_code none;
+  return std::filesystem::exists(results::part_of(result_paths(deck, command, first_step).result),
+                                 none);
+}
+
 std::filesystem::path benchmark_path(const inputs::Deck& deck, std::string_view kind) {
   const std::string given = inputs::read(deck, &inputs::RunConfig::output);
   return given.empty() ? fmt::format("{}.{}.h5", inputs::read(deck, &inputs::RunConfig::name), kind)

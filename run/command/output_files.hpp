@@ -24,6 +24,10 @@ struct ResultPaths {
 ResultPaths result_paths(const inputs::Deck& deck, const inputs::CommandLine& command,
                          std::int64_t first_step);
 
+/// Whether a killed run has left the unfinished state of this result set.
+bool left_unfinished(const inputs::Deck& deck, const inputs::CommandLine& command,
+                     std::int64_t first_step);
+
 /// Where a benchmark's result set goes: run.output, or <run.name>.<kind>.h5.
 std::filesystem::path benchmark_path(const inputs::Deck& deck, std::string_view kind);
 

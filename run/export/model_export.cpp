@@ -76,8 +76,8 @@ std::vector<Weight> find_weights(const results::Checkpoint& checkpoint, const hf
         hf::pieces(family, hf::sizes_of(deck), wanted.name, wanted.shape, trunk);
     if (found == held.end() && pieces.empty()) continue;  // an imported family has none of it
     if (found == held.end() || found->second.shape != wanted.shape)
-      throw_usage("{}: has no tensor '{}' of shape ({})", checkpoint.path().string(), name,
-                  fmt::join(wanted.shape, ", "));
+      throw_usage("{}: has no tensor '{}' of shape ({}){}", checkpoint.path().string(), name,
+                  fmt::join(wanted.shape, ", "), average ? "; optim.ema_decay keeps averages" : "");
     const execution::Dtype stored = found->second.dtype;
     weights.push_back({found->second, average ? wanted.dtype : stored, std::move(pieces)});
   }
