@@ -32,6 +32,10 @@ TEST(format, quantities_carry_their_unit) {
   EXPECT_EQ(quantity(55.5 * (1 << 30), "B"), "55.5 GiB");
   EXPECT_EQ(quantity(412e12, "FLOP/s"), "412 TFLOP/s");
   EXPECT_EQ(quantity(2.25, "nat"), "2.2500 nat");
+  EXPECT_EQ(quantity(2.25, "nat/token"), "2.2500 nat/token");
+  EXPECT_EQ(quantity(0.7490004, "1"), "0.749");
+  EXPECT_EQ(quantity(2, "1"), "2");
+  EXPECT_EQ(quantity(std::nan(""), "s"), "nan");
 }
 
 TEST(format, times_left) {
