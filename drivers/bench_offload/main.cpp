@@ -46,7 +46,8 @@ int main(int argc, char** argv) {
                                 version::build_info().git_describe),
          .options = {{"--samples", "Rounds: one step of every plan in each (default 50)",
                       &options.samples},
-                     {"--time-limit", "Start no round later than so many seconds after the start",
+                     {"--time-limit",
+                      "Start no round later than so many seconds after the start (0: any)",
                       &options.seconds},
                      {"--seconds", "", &options.seconds},  // the earlier name of --time-limit
                      {"--modes", "Graph modes: some of off,scopes,step (default off)", &modes,

@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
               {"--scales", "Some of strong,weak (default strong)", &scales, "LIST"},
               {"--modes", "Graph modes: some of off,scopes,step (default off)", &modes, "LIST"},
               {"--samples", "Timed steps of a point (default 20)", &curve.options.samples},
-              {"--time-limit", "Stop so many seconds after the start, with exit code 75",
+              {"--time-limit", "Stop so many seconds after the start, with exit code 75 (0: never)",
                &curve.options.time_limit_s},
               {"--ceilings", "Predict by this result set of stowage_ceilings", &rates.ceilings,
                "FILE"},

@@ -212,8 +212,9 @@ std::string import_folder(const ImportOptions& given) {
     read.push_back({"the model's file", from});
     made.push_back({{"the copy", side / name}, results::FileKind::model_file, {}, from});
   };
-  copy(hf::kConfigFile);
-  for (const std::string& name : copied) copy(name);
+  std::vector<std::string> kept = {hf::kConfigFile};
+  kept.insert(kept.end(), copied.begin(), copied.end());
+  for (const std::string& name : kept) copy(name);
   const SideFiles files(made, read, {"the checkpoint", directory.file_of(0)});
   ByteProgress progress(weights.folder().bytes());
   const std::vector<results::TensorSource> sources = counted(weights.sources(), progress);
@@ -226,7 +227,7 @@ std::string import_folder(const ImportOptions& given) {
                      directory.file_of(0).string(), sources.size(),
                      results::quantity(static_cast<double>(weights.folder().bytes()), "B"),
                      weights.folder().names().size(), options.folder, options.deck, side.string(),
-                     execution::printable(fmt::format("{}", fmt::join(copied, ", "))));
+                     execution::printable(fmt::format("{}", fmt::join(kept, ", "))));
 }
 
 }  // namespace stowage::drivers

@@ -250,7 +250,7 @@ std::string title(const inputs::Deck& deck, const forecast::TrainerPlan& run, in
       inputs::read(deck, &inputs::RunConfig::name), options.model.layers(), what,
       options.step.tokens * std::int64_t{options.step.microbatches},
       deck.get<std::string>(inputs::key(&offload::OffloadConfig::kind)),
-      shown(run).plan.steps.size());
+      shown(run).recorded.program.ops().size());
 }
 
 }  // namespace
