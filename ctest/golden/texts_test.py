@@ -23,6 +23,12 @@ PROGRAMS = ("stowage_bench_comm", "stowage_bench_offload", "stowage_bench_scalin
             "stowage_data check", "stowage_data documents", "stowage_data prepare",
             "stowage_data stats", "stowage_generate", "stowage_plan", "stowage_train")
 
+# Behind tiny.toml, so that programs with CUDA say the same, with a GPU or without.
+HOST = """
+[execution]
+backend = "host"
+"""
+
 LLAMA = """{"model_type": "llama", "vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 1,
 "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48, "rms_norm_eps": 1e-6,
 "hidden_act": "silu", "max_position_embeddings": 4096, "tie_word_embeddings": true}"""
@@ -69,13 +75,13 @@ class Texts:
         return subprocess.run([self.bin / program, *arguments], env=env, text=True, timeout=60,
                               check=True, stdout=subprocess.PIPE).stdout
 
-    def printed(self, command, usual):
+    def printed(self, command, usual, more):
         env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                    PATH=f"{self.bin}:{os.environ['PATH']}")
         with tempfile.TemporaryDirectory() as folder:
             deck = self.source / "ctest" / "drivers" / "tiny.toml"
-            for name, text in (("tiny.toml", deck.read_text(encoding="utf-8")),
-                               ("large.toml", LARGE), ("llama.json", LLAMA)):
+            tiny = deck.read_text(encoding="utf-8") + more
+            for name, text in (("tiny.toml", tiny), ("large.toml", LARGE), ("llama.json", LLAMA)):
                 (pathlib.Path(folder) / name).write_text(text, encoding="utf-8")
             ran = subprocess.run(["bash", "-c", command], cwd=folder, env=env, text=True,
                                  timeout=60, check=False, stdin=subprocess.DEVNULL,
@@ -151,22 +157,22 @@ def resolved_decks_are_kept(t):
     is_kept("decks.txt", out)
 
 
-def commands_are_kept(t, name, usual):
+def commands_are_kept(t, name, usual, more=""):
     """Of the commands that the text itself holds, each line behind a "$ " in a folder of its own
-    with tiny.toml, large.toml and llama.json: what it prints, and its exit code unless that is the
-    usual one. A further one is a further line."""
+    with tiny.toml and more, large.toml and llama.json: what it prints, and its exit code unless
+    that is the usual one. A further one is a further line."""
     kept = (FOLDER / name).read_text(encoding="utf-8")
     title = kept.partition("\n$ ")[0]
     commands = [line[2:] for line in kept.splitlines() if line.startswith("$ ")]
     assert commands and len(set(commands)) == len(commands), "a command stands twice"
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        texts = pool.map(lambda command: t.printed(command, usual), commands)
+        texts = pool.map(lambda command: t.printed(command, usual, more), commands)
         is_kept(name, "\n".join([title, *texts]) + "\n")
 
 
 @case
 def refusals_are_kept(t):
-    commands_are_kept(t, "refusals.txt", 2)
+    commands_are_kept(t, "refusals.txt", 2, HOST)
 
 
 @case
