@@ -86,6 +86,8 @@ TEST(judge, a_run_that_changed_nothing_is_invalid) {
   EXPECT_EQ(failed(judge(deck_of(), history, true)), Names{"finite_loss"});
   history.steps.clear();
   EXPECT_EQ(failed(judge(deck_of(), history, true)), Names{"finite_loss"});
+  history.all_before = true;  // another run's steps
+  EXPECT_EQ(failed(judge(deck_of(), history, true)), Names{});
 }
 
 TEST(judge, what_was_skipped_counts_in_no_figure) {

@@ -105,7 +105,7 @@ results::Verdict judge(const inputs::Deck& deck, const History& history, bool co
                                "tensors of the state that ranks share and hold other bits of"));
   const StepReport* last = last_good(history);
   const double loss = last == nullptr ? none : last->loss;
-  if (!complete || !history.steps.empty())  // else only the end of a run was done again
+  if (!history.all_before)
     verdict.add(results::at_most("finite_loss", std::abs(loss), kLargest,
                                  "|training loss of the last step that was not skipped|"));
   double norm = last == nullptr ? none : 0;

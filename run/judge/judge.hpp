@@ -24,6 +24,7 @@ struct History {
   std::vector<EvaluationAt> evaluations;
   std::optional<GradientSlice::Finding> gradients;  ///< if they were compared with differences
   std::optional<bool> replayed;  ///< the first step done twice left the same bits; if it was
+  bool all_before = false;       ///< another run has done all steps: only their end is done here
   bool copies = false;           ///< several ranks hold the same tensors, which the digest compares
   double differing = 0;          ///< of these, not the same to the bit
   double pairs = 0;  ///< (query, key) pairs within documents of a step, all ranks, on average
