@@ -102,7 +102,7 @@ fs::path PartFile::commit() {
 void require_writable(const fs::path& path, FileKind kind) { PartFile probe(path, kind); }
 
 void replace_link(const fs::path& link, const fs::path& target) {
-  const fs::path fresh = link.string() + ".part";
+  const fs::path fresh = part_of(link);
   if (::symlink(target.c_str(), fresh.c_str()) != 0) throw_system("symlink", fresh, errno);
   if (::rename(fresh.c_str(), link.c_str()) != 0) throw_system("rename", fresh, errno);
 }

@@ -205,7 +205,7 @@ class Run {
     if (data_.held_out.empty()) recording_.note("# no evaluation: too little data is held out");
     const double energy_j = machine_.energy_j();
     std::int64_t step = checkpoints_.first_step();
-    if (step == last) checkpoint_at_ = step, history_.all_before = true;
+    if (step == last) checkpoint_at_ = step, history_.all_before = true;  // only the end is left
     loop_.restart_clock();  // reading a checkpoint is set-up, not the first step
     for (; step < last && !stopped_; ++step) {
       if (looked_at(step, last))

@@ -1,5 +1,5 @@
 // stowage_data: makes, checks and describes the token files that training reads.
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <ranges>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,7 +71,8 @@ inputs::SourceKind file_kind(const std::string& word) {
                                                           {"llmc", SourceKind::llmc}};
   const auto found = kinds.find(word);
   if (found == kinds.end())
-    execution::throw_usage("--source {}: allowed: auto, text, megatron, llmc", word);
+    execution::throw_usage("--source {}: allowed: {}", word,
+                           fmt::join(kinds | std::views::keys, ", "));
   return found->second;
 }
 

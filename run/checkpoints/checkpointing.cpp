@@ -296,8 +296,8 @@ std::string Checkpointing::find(const inputs::Deck& deck) const {
   if (resume_ == "never") return {};
   if (resume_ == "auto") return world_.broadcast(find_latest());
   std::error_code ignored;
-  const bool file = std::filesystem::is_regular_file(resume_, ignored);
-  if (resume_ == "hf:" || (!resume_.starts_with("hf:") && !file))
+  const bool folder = resume_.starts_with("hf:") && resume_ != "hf:";
+  if (!folder && !std::filesystem::is_regular_file(resume_, ignored))
     execution::throw_usage(
         "{}: {}; allowed: \"auto\", \"never\", the path of a checkpoint, or hf: and a folder",
         inputs::cite(deck, &forecast::CheckpointConfig::resume),
@@ -363,8 +363,8 @@ std::vector<std::string> Checkpointing::resume(Trainer& trainer, inputs::Loader*
 
 void Checkpointing::load_averages(Trainer& trainer) const {
   if (found_.empty() || weights_)
-    execution::throw_usage("--weights ema: {} has no averages of weights",
-                           found_.empty() ? "no checkpoint" : found_);
+    execution::throw_usage("--weights ema: {} no averages of weights",
+                           found_.empty() ? "initial weights have" : found_ + " has");
   const WholeTensors tensors(trainer, world_);
   const results::Checkpoint checkpoint(found_);
   checkpoint.load(averaged_targets(tensors, checkpoint.tensors(), found_), true);

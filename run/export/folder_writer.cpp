@@ -8,6 +8,7 @@
 
 #include "execution/error.hpp"
 #include "inputs/huggingface/model_folder.hpp"
+#include "results/output_path.hpp"
 #include "run/export/side_files.hpp"
 
 namespace stowage::run {
@@ -15,6 +16,7 @@ namespace stowage::run {
 namespace fs = std::filesystem;
 namespace hf = inputs::huggingface;
 using execution::throw_usage;
+using results::part_of;
 
 namespace {
 
@@ -24,8 +26,6 @@ std::int64_t bytes_of(const hf::Entry& entry) {
   for (const std::int64_t extent : entry.shape) bits *= extent;
   return bits / 8;
 }
-
-fs::path part_of(const fs::path& path) { return path.string() + ".part"; }
 
 /// A link that leads nowhere is there, too.
 bool is_there(const fs::path& path) {
