@@ -231,7 +231,7 @@ def averages_are_evaluated_published_and_continued(r):
         r.refuse("--prompt", "1", "--tokens", "2", "--weights", name,
                  f"checkpoint.resume={weights}", keys=[*keys, *apart], says=[f"--weights {name}"])
     r.refuse("--initial-weights", "--prompt", "1", "--tokens", "2", "--weights", "ema",
-             keys=[*keys, *apart], says=["no checkpoint has no averages"])
+             keys=[*keys, *apart], says=["initial weights have no averages"])
     done = r.start("convert", "export", "weights", "--weights", "ema", "--out", "none")
     assert done.returncode == 2 and b"ema/" in done.stderr, done.stderr
 
